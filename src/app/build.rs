@@ -218,6 +218,7 @@ impl WebhookDelivery {
         let mut sender = SenderSettings::new(core.guard.clone(), Arc::new(resolver));
         sender.timeout = config.webhooks.timeout;
         sender.max_idle_per_host = config.webhooks.in_flight_per_host;
+        sender.max_idle = config.webhooks.workers;
         let parts = DispatcherParts {
             store: core.store.clone(),
             vault: Arc::clone(&core.vault),

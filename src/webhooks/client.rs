@@ -98,9 +98,9 @@ pub struct Answer {
 }
 
 impl HttpClient {
-    /// A client that keeps up to `max_idle` idle connections to an origin.
-    pub fn new(connector: Connector, max_idle: usize) -> Self {
-        let idle = IdleConnections { max_of_origin: max_idle, by_origin: Mutex::default() };
+    /// A client that keeps up to `max_idle` idle connections, of them up to `max_idle_of_origin` to one origin.
+    pub fn new(connector: Connector, max_idle: usize, max_idle_of_origin: usize) -> Self {
+        let idle = IdleConnections { max: max_idle, max_of_origin: max_idle_of_origin, all: Mutex::default() };
         Self { connector, idle: Arc::new(idle) }
     }
 
@@ -215,15 +215,23 @@ type ByOrigin = Map<Arc<str>, Vec<(Instant, OpenConnection)>>;
 
 /// Connections that wait for their next request.
 struct IdleConnections {
+    max: usize,
     max_of_origin: usize,
-    by_origin: Mutex<ByOrigin>,
+    all: Mutex<CountedConnections>,
+}
+
+#[derive(Default)]
+struct CountedConnections {
+    by_origin: ByOrigin,
+    count: usize,
 }
 
 impl IdleConnections {
     /// The connection that was used last.
     fn take(&self, origin: &str) -> Option<OpenConnection> {
-        let mut idle = self.by_origin();
-        let (since, connection) = idle.get_mut(origin)?.pop()?;
+        let mut idle = self.all();
+        let (since, connection) = idle.by_origin.get_mut(origin)?.pop()?;
+        idle.count -= 1;
         (since.elapsed() < IDLE_CONNECTION_LIFETIME).then_some(connection)
     }
 
@@ -231,19 +239,24 @@ impl IdleConnections {
         if connection.driver.is_none() {
             return;
         }
-        let mut idle = self.by_origin();
-        if idle.is_empty() {
+        let mut idle = self.all();
+        let CountedConnections { by_origin, count } = &mut *idle;
+        if *count >= self.max {
+            return;
+        }
+        if by_origin.is_empty() {
             tokio::spawn(close_idle(Arc::downgrade(self)));
         }
-        let of_origin = idle.entry(Arc::clone(origin)).or_default();
+        let of_origin = by_origin.entry(Arc::clone(origin)).or_default();
         if of_origin.len() < self.max_of_origin {
             of_origin.push((Instant::now(), connection));
+            *count += 1;
         }
     }
 
-    fn by_origin(&self) -> MutexGuard<'_, ByOrigin> {
+    fn all(&self) -> MutexGuard<'_, CountedConnections> {
         // A panic leaves no half-done change here.
-        self.by_origin.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -252,12 +265,13 @@ async fn close_idle(connections: Weak<IdleConnections>) {
     loop {
         tokio::time::sleep(CLOSE_IDLE_EVERY).await;
         let Some(connections) = connections.upgrade() else { return };
-        let mut idle = connections.by_origin();
-        idle.retain(|_, of_origin| {
+        let mut idle = connections.all();
+        idle.by_origin.retain(|_, of_origin| {
             of_origin.retain(|(since, _)| since.elapsed() < IDLE_CONNECTION_LIFETIME);
             !of_origin.is_empty()
         });
-        if idle.is_empty() {
+        idle.count = idle.by_origin.values().map(Vec::len).sum();
+        if idle.by_origin.is_empty() {
             return;
         }
     }

@@ -23,7 +23,7 @@ use crate::tls;
 /// A connection to a receiver, with TLS or without.
 pub type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// Opens connections. Several addresses of a name are tried by turns (RFC 8305).
+/// Opens connections. Addresses of a name are tried alternately by family (RFC 8305).
 pub type Connector = HttpsConnector<HttpConnector<GuardedResolver>>;
 
 /// A connector with TLS 1.2 and 1.3. It trusts the system's certificate authorities, or Mozilla's if the system has

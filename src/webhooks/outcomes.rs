@@ -1,13 +1,21 @@
 //! Writes the outcomes of attempts to the store, many in one write, and logs failures.
+//!
+//! A write that fails is repeated in parts, one for each link: rows of one link that can't be written do not delay the
+//! outcomes of others.
 
+use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::failures::FailureLog;
 use super::flow::Flow;
 use super::in_flight::{AttemptEnd, EndedAttempt, InFlightTable};
+use crate::domain::link::ShortId;
 use crate::domain::retry::RetrySchedule;
 use crate::domain::webhook::{AttemptNumber, AttemptOutcome, DeliveryId};
 use crate::store::{DeliveryStore, Settlement, StoreError};
@@ -17,8 +25,11 @@ use crate::telemetry::outage_log::OutageLog;
 /// How long to wait after an attempt ends, so that several outcomes share one write. Nothing waits for the write; a
 /// crash within this time repeats the attempts.
 pub const GATHER: Duration = Duration::from_millis(3);
-/// How long to wait after a failed call of the store.
+/// How long to wait before a failed write is repeated.
 const STORE_RETRY_DELAY: Duration = Duration::from_millis(250);
+
+/// A write, which returns its number.
+type OutcomeWrite = Pin<Box<dyn Future<Output = (u64, Result<(), StoreError>)> + Send>>;
 
 pub struct OutcomeWriter {
     store: Arc<dyn DeliveryStore>,
@@ -27,8 +38,13 @@ pub struct OutcomeWriter {
     random: SystemRandom,
     meters: WebhookMeters,
     failures: Arc<FailureLog>,
-    /// The outcomes being written. They are kept after a write without an answer: writing them again changes nothing.
-    writing: Vec<PendingOutcome>,
+    /// The outcomes of each write, by its number. They are kept until the store has them: writing them again changes nothing.
+    writing: HashMap<u64, Vec<PendingOutcome>>,
+    writes: FuturesUnordered<OutcomeWrite>,
+    /// The write of the outcomes that have not been written before. There is one at a time, so that many outcomes share it.
+    first_write: Option<u64>,
+    /// How many writes were begun.
+    begun: u64,
     outage: OutageLog,
 }
 
@@ -48,18 +64,36 @@ impl OutcomeWriter {
     ) -> Self {
         let outage = OutageLog::new(
             "the store did not take outcomes of webhook attempts: retrying",
-            "outcomes of webhook attempts are written to the store again",
+            "the store takes outcomes of webhook attempts again",
         );
-        Self { store, in_flight, retries, random: SystemRandom::new(), meters, failures, writing: Vec::new(), outage }
+        Self {
+            store,
+            in_flight,
+            retries,
+            random: SystemRandom::new(),
+            meters,
+            failures,
+            writing: HashMap::new(),
+            writes: FuturesUnordered::new(),
+            first_write: None,
+            begun: 0,
+            outage,
+        }
     }
 
     /// The deliveries whose outcomes may not be written yet.
     pub fn unwritten_ids(&self) -> impl Iterator<Item = DeliveryId> {
-        self.writing.iter().map(|entry| entry.settlement.id)
+        self.writing.values().flatten().map(|entry| entry.settlement.id)
     }
 
     /// Writes outcomes, for ever. The future may be dropped at any await and started again.
     pub async fn run(&mut self) {
+        // A panic has dropped a write.
+        self.writes = FuturesUnordered::new();
+        self.first_write = None;
+        for outcomes in std::mem::take(&mut self.writing).into_values() {
+            self.begin(outcomes, Duration::ZERO);
+        }
         loop {
             self.write_all().await;
             self.in_flight.ended.notified().await;
@@ -79,27 +113,67 @@ impl OutcomeWriter {
         }
     }
 
+    /// Writes the outcomes of all attempts that have ended.
     async fn write_all(&mut self) {
         loop {
-            if self.writing.is_empty() {
-                self.writing = self.in_flight.take_ended().into_iter().map(|ended| self.entry(ended)).collect();
+            if self.first_write.is_none() {
+                let ended: Vec<_> = self.in_flight.take_ended().into_iter().map(|ended| self.entry(ended)).collect();
+                if !ended.is_empty() {
+                    self.first_write = Some(self.begin(ended, Duration::ZERO));
+                }
             }
-            if self.writing.is_empty() {
-                return;
+            tokio::select! {
+                biased;
+                written = self.writes.next() => match written {
+                    Some((number, written)) => self.end(number, written),
+                    None => return,
+                },
+                () = self.in_flight.ended.notified(), if self.first_write.is_none() => tokio::time::sleep(GATHER).await,
             }
-            match self.write().await {
-                Ok(()) => self.outage.succeeded(),
-                Err(error) => {
-                    self.outage.failed(&error);
-                    tokio::time::sleep(STORE_RETRY_DELAY).await;
+        }
+    }
+
+    /// Begins a write after a delay, and returns its number.
+    fn begin(&mut self, outcomes: Vec<PendingOutcome>, delay: Duration) -> u64 {
+        self.begun += 1;
+        let (number, store) = (self.begun, Arc::clone(&self.store));
+        let settlements = outcomes.iter().map(|entry| entry.settlement.clone()).collect();
+        self.writing.insert(number, outcomes);
+        self.writes.push(Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            (number, store.settle_deliveries(settlements).await)
+        }));
+        number
+    }
+
+    fn end(&mut self, number: u64, written: Result<(), StoreError>) {
+        let outcomes = self.writing.remove(&number).unwrap_or_default();
+        self.first_write = self.first_write.filter(|first| *first != number);
+        match written {
+            Ok(()) => {
+                self.settled(&outcomes);
+                if self.writing.keys().all(|number| Some(*number) == self.first_write) {
+                    self.outage.succeeded();
+                }
+            }
+            Err(error) => {
+                self.outage.failed(&error);
+                let mut of_links: HashMap<ShortId, Vec<PendingOutcome>> = HashMap::new();
+                for entry in outcomes {
+                    of_links.entry(entry.settlement.id.link).or_default().push(entry);
+                }
+                for outcomes in of_links.into_values() {
+                    self.begin(outcomes, STORE_RETRY_DELAY);
                 }
             }
         }
     }
 
-    async fn write(&mut self) -> Result<(), StoreError> {
-        self.store.settle_deliveries(self.writing.iter().map(|entry| entry.settlement.clone()).collect()).await?;
-        for PendingOutcome { settlement, flow } in &self.writing {
+    /// The store has these outcomes.
+    fn settled(&self, outcomes: &[PendingOutcome]) {
+        for PendingOutcome { settlement, flow } in outcomes {
             let (id, attempt, outcome) = (settlement.id, settlement.attempt, &settlement.outcome);
             tracing::debug!(hit = %id.hit.id.0, url = id.url_index, attempt, ?outcome, "webhook attempt ended");
             if let AttemptOutcome::Failed { error, .. } = outcome {
@@ -115,9 +189,7 @@ impl OutcomeWriter {
                 AttemptOutcome::Failed { .. } | AttemptOutcome::NeverSent { .. } => AttemptResult::FailedForGood,
             });
         }
-        self.in_flight.settled(self.writing.iter().map(|entry| &entry.settlement));
-        self.writing.clear();
-        Ok(())
+        self.in_flight.settled(outcomes.iter().map(|entry| &entry.settlement));
     }
 
     fn entry(&self, ended: EndedAttempt) -> PendingOutcome {

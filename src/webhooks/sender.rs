@@ -37,6 +37,8 @@ pub struct SenderSettings {
     pub drain_timeout: Duration,
     /// How many idle connections to one host are kept.
     pub max_idle_per_host: usize,
+    /// Idle connections in all: each is an open file.
+    pub max_idle: usize,
     /// Certificate authorities to trust besides the system's.
     pub extra_roots: Vec<CertificateDer<'static>>,
 }
@@ -50,6 +52,7 @@ impl SenderSettings {
             timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(1),
             max_idle_per_host: 16,
+            max_idle: 256,
             extra_roots: Vec::new(),
         }
     }
@@ -170,7 +173,7 @@ impl SendFailure {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     /// The receiver's status, if that is 2xx.
@@ -193,9 +196,11 @@ pub struct WebhookSender {
 
 impl WebhookSender {
     pub fn new(settings: SenderSettings) -> Result<Self, SenderError> {
-        let SenderSettings { guard, lookup, timeout, drain_timeout, max_idle_per_host, extra_roots } = settings;
+        let SenderSettings { guard, lookup, timeout, drain_timeout, max_idle_per_host, max_idle, extra_roots } =
+            settings;
         let guard = Arc::new(guard);
-        let client = HttpClient::new(connector(lookup, Arc::clone(&guard), extra_roots)?, max_idle_per_host);
+        let connector = connector(lookup, Arc::clone(&guard), extra_roots)?;
+        let client = HttpClient::new(connector, max_idle, max_idle_per_host);
         Ok(Self { client, guard, timeout, drain_timeout })
     }
 

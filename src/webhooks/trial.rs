@@ -1,4 +1,4 @@
-//! Tests of webhooks: one attempt each, at once. They pass by the queue, and nothing is stored of them but their count
+//! Tests of webhooks: one attempt each, at once. They bypass the queue, and nothing is stored of them but their count
 //! in the month.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub enum TestError {
     Store(#[from] StoreError),
 }
 
-/// What became of a test.
+/// The outcome of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestEnd {
     /// The receiver answered with this status 2xx.
@@ -78,6 +78,19 @@ pub struct TesterParts {
     pub meters: WebhookMeters,
 }
 
+impl TesterParts {
+    /// Counts tests by their outcomes.
+    fn count(&self, tested: &[TestedWebhook]) {
+        for webhook in tested {
+            self.meters.tested(match webhook.end {
+                TestEnd::Delivered(_) => TestOutcome::Delivered,
+                TestEnd::NeverSent(QUOTA_EXCEEDED) => TestOutcome::QuotaExceeded,
+                TestEnd::Failed(_) | TestEnd::NeverSent(_) => TestOutcome::Failed,
+            });
+        }
+    }
+}
+
 /// Tests webhooks.
 #[derive(Clone)]
 pub struct WebhookTester {
@@ -97,23 +110,19 @@ impl WebhookTester {
         let admitted = timeout_at(until, self.admitted(link, places)).await;
         let too_late = |_| StoreError::Unavailable("no test began in time".into());
         let (drafts, mut tested) = admitted.map_err(too_late)??;
+        self.parts.count(&tested);
         let (report, reported) = oneshot::channel();
         let parts = Arc::clone(&self.parts);
         // The connections belong to that runtime. The tests come to their end there also if the client has gone.
         self.parts.runtime.spawn(async move {
             let attempts = drafts.into_iter().map(|draft| attempt(&parts, &slots, draft, until));
+            let tested = join_all(attempts).await;
+            parts.count(&tested);
             // If the client has gone, nobody waits for it.
-            drop(report.send(join_all(attempts).await));
+            drop(report.send(tested));
         });
         tested.extend(reported.await.map_err(|_| TestError::Stopping)?);
         tested.sort_by_key(|tested| places.iter().position(|place| *place == tested.place));
-        for webhook in &tested {
-            self.parts.meters.tested(match webhook.end {
-                TestEnd::Delivered(_) => TestOutcome::Delivered,
-                TestEnd::NeverSent(QUOTA_EXCEEDED) => TestOutcome::QuotaExceeded,
-                TestEnd::Failed(_) | TestEnd::NeverSent(_) => TestOutcome::Failed,
-            });
-        }
         Ok(tested)
     }
 

@@ -62,7 +62,7 @@ impl Peer {
                 let resolver = Arc::new(Resolver::new(ResolverSettings::new("/etc/resolv.conf")));
                 // The sender checks literal addresses, not the connector.
                 let connector = connector(resolver, Arc::default(), Vec::new()).unwrap();
-                Sender::Product(HttpClient::new(connector, in_flight))
+                Sender::Product(HttpClient::new(connector, in_flight, in_flight))
             }
         }
     }

@@ -58,7 +58,7 @@ The root key is the operator's. It has every scope, sees and changes every link 
 
 ## Repeating a request safely
 
-`POST /shorten`, `/shorten/bulk` and `/api-keys` take an `Idempotency-Key`: a text that you choose anew for each thing to be done. If an answer does not reach you, send the same request (the same bytes and `Content-Type`) with the same key again, as often as you like: it is done once, and answered as the first time, with `Idempotent-Replayed: true` and the `X-Usage-…` headers of now. This takes nothing from quotas, but counts in the rate limit.
+`POST /shorten`, `/shorten/bulk` and `/api-keys` take an `Idempotency-Key`: a text that is different for each operation. If an answer does not reach you, send the same request (the same bytes and `Content-Type`) with the same key again, as often as you like: it is done once, and answered as the first time, with `Idempotent-Replayed: true` and the `X-Usage-…` headers of now. This takes nothing from quotas, but counts in the rate limit.
 
 - A key is remembered for 24 hours from its first request on, for each API key and endpoint by itself. Another body is answered 422 `idempotency-key-reused`.
 - While the first request is at work, the answer is 409 `idempotency-in-progress`: repeat after `Retry-After`. If a node died meanwhile, this lasts for at most 30 s; then the request is done to its end.
@@ -214,7 +214,7 @@ pub fn webhook(facts: &Facts) -> String {
     format!(
         r"Sent to every webhook URL of a link, in the background, for each hit. One delivery is one hit for one URL.
 
-**Success** is an answer 2xx whose head arrives within {timeout} of the start of the attempt. Redirects are not followed. Everything else is a failure, with its reason as text: `http 500`, `timed out`, `connection refused`, `connection reset`, `unreachable`, `dns`, `tls`, `invalid response`, `blocked address`.
+**Success** is an answer 2xx whose head arrives within {timeout} of the start of the attempt. Redirects are not followed. Everything else is a failure, with its reason as text: `http 500`, `timed out`, `connection refused`, `connection reset`, `unreachable`, `dns`, `tls`, `invalid response`, `blocked address`, `connection failed`, `interrupted`. What can't be sent at all fails with `link not found`, `malformed url` or `webhook secret unreadable`.
 
 **Bots.** Deliveries of hits that no person made have the header `Signpost-Bot`, at each attempt, with what made the hit: {bots}. It is not signed. A link with `skip_bots` makes no such deliveries. Nothing else in a delivery tells of a visitor.
 

@@ -130,7 +130,7 @@ impl Cluster {
         loop {
             match ask().await {
                 Ok(answer) => return Ok(answer),
-                Err(error @ CqlError::Unusable(_)) => return Err(error.into()),
+                Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => return Err(error.into()),
                 Err(CqlError::NotApplied(_) | CqlError::Unknown(_)) => {}
             }
             self.check_open()?;

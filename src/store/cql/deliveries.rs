@@ -223,9 +223,10 @@ impl Deliveries {
     ) -> Result<u64, StoreError> {
         let of_day = self.sums.of(link, day);
         let mut of_day = of_day.lock().await;
-        self.write_unsettled(link, day, &mut of_day).await?;
+        let has_rewritten = self.write_unsettled(link, day, &mut of_day).await?;
         changes.retain(|change| !of_day.rewritten.iter().any(|known| known.is_same(change)));
-        if writing == Writing::Again {
+        // A change that was written only now may have been followed by another one of the same delivery.
+        if writing == Writing::Again || has_rewritten {
             changes = self.unwritten(&changes).await?;
         }
         if changes.is_empty() {
@@ -252,23 +253,24 @@ impl Deliveries {
         Ok(count)
     }
 
-    /// Writes again what may not be written.
-    async fn write_unsettled(&self, link: ShortId, day: Day, of_day: &mut DayOfProcess) -> Result<(), StoreError> {
+    /// Writes again what may not be written. Returns whether there was any.
+    async fn write_unsettled(&self, link: ShortId, day: Day, of_day: &mut DayOfProcess) -> Result<bool, StoreError> {
         let is_held = |change: &Change| change.queue.is_none_or(|queue| self.leases.queues.is_held(queue));
         let sums = match &of_day.sums {
             Some(sums) if of_day.unsettled.iter().all(is_held) => sums,
             _ => {
                 *of_day = DayOfProcess::default();
-                return Ok(());
+                return Ok(false);
             }
         };
         for changes in of_day.unsettled.chunks(ROWS_AT_ONCE) {
             self.write_rows(link, day, changes, sums).await?;
         }
         let DayOfProcess { unsettled, rewritten, .. } = of_day;
+        let has_rewritten = !unsettled.is_empty();
         rewritten.append(unsettled);
         rewritten.drain(..rewritten.len().saturating_sub(REWRITTEN_KEPT));
-        Ok(())
+        Ok(has_rewritten)
     }
 
     /// Writes states, and the sums that count them.

@@ -1,4 +1,4 @@
-//! Outcomes of attempts, and what becomes of their deliveries.
+//! Outcomes of attempts, and the states of deliveries that follow from them.
 
 use std::collections::HashMap;
 
@@ -52,6 +52,8 @@ impl Deliveries {
         let retries = self.retries(open, known);
         // Deliveries without a retry need no queue.
         let queue = if retries.is_empty() { Uuid::nil() } else { self.leases.queues.own()? };
+        let settled = open.iter().filter_map(|(_, before)| Some((before.queue?, before.state.next_attempt_at?)));
+        let _settling = self.leases.queues.settling(settled);
         let _expected = self.write_due(queue, &retries).await?;
         let changes: Vec<Change> =
             open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();

@@ -109,7 +109,7 @@ impl LinkQuotas {
                 quota.saw(then.used);
                 Ok(CountStep::Claimed(then))
             }
-            Err(error @ CqlError::Unusable(_)) => Err(error.into()),
+            Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => Err(error.into()),
             Ok(false) => Ok(CountStep::Again),
             Err(_) => {
                 *sent_on = Some(used);

@@ -14,15 +14,20 @@ pub enum CqlError {
     /// It may have been applied, or may still be: settled by reading, never guessed.
     #[error("{0}")]
     Unknown(String),
-    /// The cluster refuses such a request, or its answer is unreadable: a retry does not help.
+    /// The cluster does not understand such a request, or its answer is unreadable: a retry does not help.
     #[error("{0}")]
     Unusable(String),
+    /// The cluster does not let this program do it. That says nothing of the rows, and lasts until an operator changes it.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl From<CqlError> for StoreError {
     fn from(error: CqlError) -> Self {
         match error {
-            CqlError::NotApplied(reason) | CqlError::Unknown(reason) => Self::Unavailable(reason),
+            CqlError::NotApplied(reason) | CqlError::Unknown(reason) | CqlError::Refused(reason) => {
+                Self::Unavailable(reason)
+            }
             CqlError::Unusable(reason) => Self::Corrupt { table: "cluster", reason },
         }
     }
@@ -56,6 +61,7 @@ pub enum StatementResult {
     NotApplied,
     Unknown,
     Unusable,
+    Refused,
 }
 
 impl StatementResult {
@@ -64,6 +70,7 @@ impl StatementResult {
             Self::NotApplied => CqlError::NotApplied(reason),
             Self::Unknown => CqlError::Unknown(reason),
             Self::Unusable => CqlError::Unusable(reason),
+            Self::Refused => CqlError::Refused(reason),
         }
     }
 }
@@ -93,14 +100,12 @@ fn result_of_error(error: &DbError, is_lwt: bool) -> StatementResult {
         {
             StatementResult::NotApplied
         }
-        DbError::SyntaxError
-        | DbError::Invalid
-        | DbError::AlreadyExists { .. }
-        | DbError::FunctionFailure { .. }
-        | DbError::AuthenticationError
-        | DbError::Unauthorized
-        | DbError::ConfigError
-        | DbError::ProtocolError => StatementResult::Unusable,
+        DbError::SyntaxError | DbError::Invalid | DbError::AlreadyExists { .. } | DbError::FunctionFailure { .. } => {
+            StatementResult::Unusable
+        }
+        DbError::AuthenticationError | DbError::Unauthorized | DbError::ConfigError | DbError::ProtocolError => {
+            StatementResult::Refused
+        }
         // Time-outs and failures of replicas: some may have the write, and propagate it. An LWT that timed out while it
         // read may have completed the proposal of another, or its own.
         _ => StatementResult::Unknown,
@@ -147,9 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cluster_does_not_understand_is_not_tried_again() {
-        for refusal in [DbError::SyntaxError, DbError::Invalid, DbError::Unauthorized] {
+    fn what_the_cluster_does_not_understand_or_allow_is_not_tried_again() {
+        for refusal in [DbError::SyntaxError, DbError::Invalid] {
             assert!(matches!(answered(refusal, true), CqlError::Unusable(_)));
+        }
+        for refusal in [DbError::Unauthorized, DbError::AuthenticationError] {
+            let error = answered(refusal, true);
+            assert!(matches!(error, CqlError::Refused(_)));
+            // Rows are not unreadable because of it.
+            assert!(matches!(error.into(), StoreError::Unavailable(_)));
         }
     }
 }

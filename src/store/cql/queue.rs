@@ -5,6 +5,8 @@
 //! well before that, so that no two processes work on one queue. Each process measures this with its own monotonic
 //! clock: clocks are never compared.
 
+mod guards;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+pub use self::guards::{Expected, Settling};
 use super::watch::{STALE_AFTER, Watch, uptime};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::DeliveryId;
@@ -67,6 +70,8 @@ pub struct Bucket {
     writes: usize,
     /// Differs after each begin and end of such a write.
     written: u64,
+    /// Writes under way that settle deliveries: a count at the same time misses some that are counted off afterwards.
+    settling: usize,
     /// How often it was counted again since rows were found whose state may still be written; 0 if there are none.
     recounts: u8,
 }
@@ -85,7 +90,7 @@ impl Bucket {
     }
 
     fn may_have_pending(&self) -> bool {
-        let is_open = self.writes > 0 || (self.recounts > 0 && self.recounts < MOST_RECOUNTS);
+        let is_open = self.writes > 0 || self.settling > 0 || (self.recounts > 0 && self.recounts < MOST_RECOUNTS);
         is_open || self.pending.as_ref().is_none_or(|days| days.values().any(|pending| *pending > 0))
     }
 }
@@ -156,30 +161,6 @@ struct HeldQueue {
     doubtful_later: BTreeSet<(Uuid, i64)>,
     /// How many queues this process has adopted.
     adoptions: u64,
-}
-
-/// Deliveries that are about to be written into a queue.
-pub struct Expected<'a> {
-    queues: &'a Queues,
-    queue: Uuid,
-    buckets: BTreeSet<i64>,
-    /// Buckets whose rows are not known to be written.
-    pub unnoted: Vec<i64>,
-    /// The new floor, if that in the queue's row is too high.
-    pub floor: Option<i64>,
-}
-
-impl Drop for Expected<'_> {
-    fn drop(&mut self) {
-        let mut held = self.queues.held();
-        let Some(queue) = held.queues.get_mut(&self.queue) else { return };
-        for number in &self.buckets {
-            if let Some(bucket) = queue.buckets.get_mut(number) {
-                bucket.writes = bucket.writes.saturating_sub(1);
-                bucket.note_write();
-            }
-        }
-    }
 }
 
 impl Queues {
@@ -263,6 +244,20 @@ impl Queues {
                 bucket.is_noted = true;
             }
         }
+    }
+
+    /// Notes that deliveries that were due at these times are about to be settled. Until the returned value is dropped, their
+    /// buckets are not counted.
+    pub fn settling(&self, due: impl IntoIterator<Item = (Uuid, Timestamp)>) -> Settling<'_> {
+        let buckets: BTreeSet<_> = due.into_iter().map(|(queue, due_at)| (queue, bucket_of(due_at))).collect();
+        let mut held = self.held();
+        for (id, number) in &buckets {
+            if let Some(bucket) = held.queues.get_mut(id).and_then(|queue| queue.buckets.get_mut(number)) {
+                bucket.settling += 1;
+            }
+        }
+        drop(held);
+        Settling { queues: self, buckets }
     }
 
     /// A delivery is no longer due at this time.
@@ -355,7 +350,7 @@ impl Queues {
         let HeldQueue { queues, doubtful_later, .. } = &mut *held;
         let Some(queue) = queues.get_mut(&id) else { return true };
         let bucket = queue.buckets.entry(number).or_default();
-        if bucket.version != version || bucket.writes > 0 {
+        if bucket.version != version || bucket.writes > 0 || bucket.settling > 0 {
             return false;
         }
         bucket.pending = Some(found);
@@ -419,10 +414,16 @@ impl Queues {
 
     /// A beat with this floor that was sent at `sent_at` succeeded.
     pub fn has_beaten(&self, queue: Uuid, beat: i64, floor: i64, sent_at: Duration) {
-        if let Some(queue) = self.held().queues.get_mut(&queue) {
-            queue.beat = beat;
-            queue.floor = floor;
-            queue.renewed_at = queue.renewed_at.max(sent_at);
+        let mut held = self.held();
+        let Some(queue) = held.queues.get_mut(&queue) else { return };
+        let was_safe = queue.is_safe();
+        (queue.beat, queue.floor) = (beat, floor);
+        queue.renewed_at = queue.renewed_at.max(sent_at);
+        let lowest = queue.lowest();
+        drop(held);
+        if !was_safe {
+            // Meanwhile its buckets were left out, and nobody looks at earlier times again by itself.
+            self.notify_due(start_of(lowest));
         }
     }
 

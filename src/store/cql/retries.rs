@@ -15,7 +15,7 @@ enum Retry {
 }
 
 /// By the result of the attempt, and whether the request is idempotent.
-const RULES: [((StatementResult, bool), Retry); 6] = [
+const RULES: [((StatementResult, bool), Retry); 8] = [
     ((StatementResult::NotApplied, true), Retry::AnotherNode),
     ((StatementResult::NotApplied, false), Retry::AnotherNode),
     ((StatementResult::Unknown, true), Retry::AnotherNode),
@@ -23,6 +23,8 @@ const RULES: [((StatementResult, bool), Retry); 6] = [
     ((StatementResult::Unknown, false), Retry::Fail),
     ((StatementResult::Unusable, true), Retry::Fail),
     ((StatementResult::Unusable, false), Retry::Fail),
+    ((StatementResult::Refused, true), Retry::Fail),
+    ((StatementResult::Refused, false), Retry::Fail),
 ];
 
 /// Retries on another node if the request cannot be applied twice by that.
@@ -87,7 +89,9 @@ mod tests {
 
     #[test]
     fn every_case_has_one_rule() {
-        for result in [StatementResult::NotApplied, StatementResult::Unknown, StatementResult::Unusable] {
+        for result in
+            [StatementResult::NotApplied, StatementResult::Unknown, StatementResult::Unusable, StatementResult::Refused]
+        {
             for is_idempotent in [true, false] {
                 assert_eq!(RULES.iter().filter(|(case, _)| *case == (result, is_idempotent)).count(), 1);
             }

@@ -57,3 +57,45 @@ fn what_is_being_enqueued_is_not_passed_over() {
     drop(queues.expect(id, &[due(2)]));
     assert_eq!(found(&queues).dead_upto, None);
 }
+
+#[test]
+fn a_bucket_is_not_counted_while_deliveries_of_it_are_settled() {
+    let (queues, id) = opened();
+    drop(queues.expect(id, &[due(1), due(5)]));
+    let bucket = bucket_of(due(1).due_at);
+    let counted = |settled: bool| {
+        let version = queues.version(id, bucket).unwrap();
+        let found = BTreeMap::from([(AT.day(), if settled { 1 } else { 2 })]);
+        queues.recounted(id, bucket, version, found, false)
+    };
+    assert!(counted(false));
+    let settling = queues.settling([(id, due(1).due_at)]);
+    // Its state is written already, and it is counted off afterwards.
+    assert!(!counted(true));
+    queues.settled(id, due(1).due_at, due(1).id);
+    drop(settling);
+    assert_eq!(queues.pending(Day(0)), Some(1));
+    assert!(counted(true));
+    assert_eq!(queues.pending(Day(0)), Some(1));
+}
+
+#[test]
+fn deliveries_of_a_queue_are_looked_for_again_once_it_may_be_worked_on() {
+    let (queues, id) = (Queues::new(Uuid::nil()), Uuid::from_u128(7));
+    let told = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let tells = std::sync::Arc::clone(&told);
+    queues.on_adoption(Box::new(move |earliest| tells.lock().unwrap().push(earliest)));
+    let bucket = bucket_of(AT);
+    // It was adopted by a request whose answer was lost.
+    queues.adopt(id, Hold { beat: 0, floor: bucket, renewed_at: Duration::ZERO }, &[bucket]);
+    let now = uptime().max(SAFE_FOR * 2);
+    if uptime() < now {
+        // The machine has just started.
+        return;
+    }
+    assert!(queues.buckets(i64::MIN, i64::MAX).is_empty());
+    queues.has_beaten(id, 1, bucket, now);
+    queues.has_beaten(id, 2, bucket, now);
+    assert_eq!(*told.lock().unwrap(), [start_of(bucket)]);
+    assert_eq!(queues.buckets(i64::MIN, i64::MAX).len(), 1);
+}

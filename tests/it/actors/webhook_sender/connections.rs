@@ -29,15 +29,17 @@ async fn a_connection_that_the_receiver_has_closed_costs_no_attempt() {
 
 #[tokio::test]
 async fn as_many_connections_as_configured_stay_open_without_a_request() {
-    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
-    let mut settings = settings();
-    settings.max_idle_per_host = 2;
-    let sender = sender(settings);
-    for connections in [5, 8] {
-        let sent = join_all((0..5).map(|_| sender.send(request(&receiver.url())))).await;
-        assert_eq!(sent, [Ok(200); 5]);
-        assert_eq!(receiver.connections(), connections, "two of them are used again");
-        receiver.connections_ended(connections - 2).await;
+    for (max_idle_per_host, max_idle) in [(2, 100), (100, 2)] {
+        let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+        let mut settings = settings();
+        (settings.max_idle_per_host, settings.max_idle) = (max_idle_per_host, max_idle);
+        let sender = sender(settings);
+        for connections in [5, 8] {
+            let sent = join_all((0..5).map(|_| sender.send(request(&receiver.url())))).await;
+            assert_eq!(sent, [Ok(200); 5]);
+            assert_eq!(receiver.connections(), connections, "two of them are used again");
+            receiver.connections_ended(connections - 2).await;
+        }
     }
 }
 
