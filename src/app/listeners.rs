@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actix_web::{App as Router, web};
 
-use super::{StartError, meters, refused};
+use super::{StartError, meters, open_files, refused};
 use crate::config::Config;
 use crate::domain::link::BaseUrl;
 use crate::http::edge::service::EdgeFactory;
@@ -87,7 +87,7 @@ pub fn serve_public(
     drain_idle_timeout: Duration,
 ) -> Result<PublicServer, StartError> {
     let settings = server::Settings {
-        max_connections: config.http.max_connections,
+        max_connections: open_files::connections_of_worker(config, sockets.len(), open_files::raise_limit()),
         keep_alive: Some(config.http.keep_alive).filter(|time| !time.is_zero()),
         head_timeout: config.http.request_timeout,
         send_timeout: config.http.send_timeout,

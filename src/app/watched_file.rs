@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,32 +30,38 @@ pub(super) fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Calls `take_in` whenever the file of a setting has changed, on a thread that may block. Stop it by aborting it.
+/// Calls `reload` whenever the file of a setting has changed, on a thread that may block. Stop it by aborting it.
 pub(super) fn watch(
     setting: &'static str,
     path: PathBuf,
-    take_in: impl Fn(&Path) -> io::Result<()> + Send + Sync + 'static,
+    reload: impl Fn(&Path) -> io::Result<()> + Send + Sync + 'static,
 ) -> JoinHandle<()> {
-    let take_in = Arc::new(take_in);
+    let reload = Arc::new(reload);
     tokio::spawn(async move {
         // The file may have changed since it was read: it is read once more.
         let (mut known, mut has_warned) = (None, false);
         loop {
-            let stamp = FileStamp::of(&path);
-            if Some(&stamp) != known.as_ref() {
-                let (from, take_in) = (path.clone(), Arc::clone(&take_in));
-                match tokio::task::spawn_blocking(move || take_in(&from)).await {
-                    Ok(Ok(())) => (known, has_warned) = (Some(stamp), false),
-                    // It is read again until that succeeds.
-                    Ok(Err(_)) if has_warned => {}
-                    Ok(Err(error)) => {
-                        has_warned = true;
-                        tracing::warn!(setting, path = %path.display(), %error, "can't read a file of the settings again: what was read last stays in use");
-                    }
-                    Err(error) if error.is_cancelled() => return,
-                    // A panic, which is logged: the next change is read all the same.
-                    Err(_) => known = Some(stamp),
+            let (from, reload) = (path.clone(), Arc::clone(&reload));
+            // Also the look: a file system that is out of reach blocks.
+            let looked = tokio::task::spawn_blocking(move || {
+                let stamp = FileStamp::of(&from);
+                // A panic is logged: the next change is read all the same.
+                let read = (Some(&stamp) != known.as_ref()).then(|| catch_unwind(AssertUnwindSafe(|| reload(&from))));
+                (known, stamp, read)
+            });
+            // It does not panic; it is cancelled when the process ends.
+            let Ok((before, stamp, read)) = looked.await else { return };
+            known = before;
+            match read {
+                None => {}
+                Some(Ok(Ok(()))) => (known, has_warned) = (Some(stamp), false),
+                // It is read again until that succeeds.
+                Some(Ok(Err(_))) if has_warned => {}
+                Some(Ok(Err(error))) => {
+                    has_warned = true;
+                    tracing::warn!(setting, path = %path.display(), %error, "can't reload a file of the settings: its previous content stays in use");
                 }
+                Some(Err(_)) => known = Some(stamp),
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

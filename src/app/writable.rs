@@ -29,6 +29,10 @@ pub fn check(config: &Config) -> Result<(), StartError> {
             created.push(files::master_key(config));
         }
         check_store(config)?;
+    } else {
+        // A start writes the rules for bots when they have changed, beside the file that it replaces.
+        check_directory(&config.data_dir)?;
+        check_file(&files::bot_rules(config))?;
     }
     check_data_directory(config, &created)?;
     let path = files::journal(config);

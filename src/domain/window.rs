@@ -89,15 +89,15 @@ impl Admission {
 /// The times of the requests that were admitted in the last 60 s, here and on other nodes.
 ///
 /// Of each it holds at most as many times as the highest limit it was used with, 8 bytes each; and, if clocks of
-/// other nodes are ahead, the latest reported times in the future.
+/// other nodes are ahead, the reported times that were in the future.
 #[derive(Clone, Debug, Default)]
 pub struct SlidingWindow {
     /// When each counted request was admitted here, in milliseconds, oldest first.
     admitted_ms: VecDeque<u64>,
     /// The same for other nodes, from their latest reports.
     elsewhere_ms: VecDeque<u64>,
-    /// Times of other nodes that were in the future at the latest report, in order, each with the time as of which it
-    /// counts.
+    /// Times of other nodes that were in the future when they were first reported, in order, each with the time as of which
+    /// it counts.
     ahead_ms: Vec<(u64, u64)>,
     /// The latest known time, in milliseconds. No request counts at an earlier one.
     latest_ms: u64,
@@ -143,15 +143,16 @@ impl SlidingWindow {
     pub fn count_elsewhere(&mut self, now_ms: u64, mut admitted_ms: Vec<u64>) {
         let latest_ms = self.advance(now_ms);
         admitted_ms.sort_unstable();
-        let ahead = admitted_ms.split_off(admitted_ms.partition_point(|&admitted| admitted <= now_ms));
         let known = std::mem::take(&mut self.ahead_ms);
-        let first_reported_ms = |reported| match known.binary_search_by_key(&reported, |&(known, _)| known) {
-            Ok(place) => known[place].1.min(now_ms),
-            Err(_) => now_ms,
-        };
-        self.ahead_ms = ahead.into_iter().map(|reported| (reported, first_reported_ms(reported))).collect();
-
-        admitted_ms.extend(self.ahead_ms.iter().map(|&(_, counted_as_of)| counted_as_of));
+        for admitted in &mut admitted_ms {
+            let reported = *admitted;
+            match known.binary_search_by_key(&reported, |&(known, _)| known) {
+                Ok(place) => *admitted = known[place].1.min(now_ms),
+                Err(_) if reported > now_ms => *admitted = now_ms,
+                Err(_) => continue,
+            }
+            self.ahead_ms.push((reported, *admitted));
+        }
         admitted_ms.retain(|&admitted| !has_left_window(admitted, latest_ms));
         admitted_ms.sort_unstable();
         // As many as the limit are enough to refuse, and the newest of them leave last.

@@ -14,6 +14,9 @@ use crate::domain::live_hit::{LIVE_HITS_A_SECOND, LiveEntry, LiveEvent, LiveHit}
 /// The most hits a second of all links and keys together.
 const OF_ALL_A_SECOND: u32 = 5_000;
 
+/// How far the time of a hit may be behind that of the one before it, unless the clock was set back.
+const OUT_OF_ORDER_SECONDS: u64 = 2;
+
 /// Notes the hits of a batch that somebody listens to.
 pub struct HitCapture {
     feed: Arc<HitFeed>,
@@ -48,7 +51,8 @@ struct SecondBudget {
 impl SecondBudget {
     fn spend(&mut self, at: Timestamp, limit: u32) -> bool {
         let second = at.0 / 1_000;
-        if second > self.second {
+        // Hits of several requests may come a little out of order. The clock may also have been set back.
+        if second > self.second || self.second - second > OUT_OF_ORDER_SECONDS {
             *self = Self { second, spent: 0 };
         }
         let is_left = self.spent < limit;

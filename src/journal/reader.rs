@@ -292,8 +292,8 @@ impl JournalReader {
         self.recovery.unreadable_segments += 1;
         if let Some(UndeletedSegment { source: SegmentSource::Old(old), .. }) = self.segments.remove(self.at) {
             let kept = old.path.with_added_extension(UNREADABLE_EXTENSION);
-            let renaming = self.shared.rename(&old.path, &kept).err().map(tracing::field::display);
-            tracing::error!(path = %kept.display(), %error, renaming, "can't read a journal segment: its file is kept");
+            let rename_error = self.shared.rename(&old.path, &kept).err().map(tracing::field::display);
+            tracing::error!(path = %kept.display(), %error, rename_error, "can't read a journal segment: its file is kept");
         }
         ReadStep::NoRecord
     }

@@ -40,14 +40,13 @@ impl JournalUpkeep {
 
     /// Syncs all records that have been appended to the disk.
     pub fn sync(&self) -> io::Result<()> {
+        // Before the directory: a failure of one does not keep the others from the disk.
+        let flushed: Vec<io::Result<bool>> = self.shared.live().iter().map(|segment| segment.flush()).collect();
         if self.shared.directory_changed.swap(false, Ordering::Relaxed) {
             let synced = File::open(&self.shared.directory).and_then(|it| it.sync_all());
             synced.inspect_err(|_| self.shared.directory_changed.store(true, Ordering::Relaxed))?;
         }
-        for segment in self.shared.live() {
-            segment.flush()?;
-        }
-        Ok(())
+        flushed.into_iter().try_for_each(|flushed| flushed.map(drop))
     }
 
     /// Starts the background threads: this one, and the one that creates pages.

@@ -40,7 +40,7 @@ impl NewLinks {
     }
 }
 
-/// What became of links that were to be created together.
+/// The outcome of links that were to be created together.
 #[derive(Debug, Default)]
 pub struct MadeLinks {
     /// For each link in order: the id that it has, or why it was not created.

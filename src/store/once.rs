@@ -67,7 +67,7 @@ pub enum OnceState {
     OtherRequest,
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug)]
 pub enum OnceDone<T> {
     Done(T),

@@ -73,6 +73,26 @@ fn the_health_check_fails_where_no_server_is_ready_and_succeeds_where_one_is() {
 }
 
 #[test]
+fn where_few_files_may_be_open_connections_leave_enough_for_the_store() {
+    const LIMIT: u32 = 300;
+    let directory = tempfile::tempdir().unwrap();
+    let process = Program::with_open_files(directory.path(), LIMIT)
+        .set("SIGNPOST_ROOT_KEY", ROOT_KEY)
+        .set("SIGNPOST_HTTP__WORKERS", "2")
+        .serve();
+    assert!(process.stderr().contains("max_connections=75"), "{}", process.stderr());
+    let mut first = process.connect().unwrap();
+    first.post("/shorten", ROOT_KEY, r#"{"redirect_url":"https://example.com/"}"#).unwrap().expect(200);
+    let idle: Vec<_> = (0..2 * LIMIT).map(|_| process.connect().unwrap()).collect();
+    let open_files = || fs::read_dir(format!("/proc/{}/fd", process.pid())).unwrap().count();
+    soon("all connections are accepted that may be", || open_files() > 150);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(open_files() < LIMIT as usize - 30, "{}", open_files());
+    first.post("/shorten", ROOT_KEY, r#"{"redirect_url":"https://example.com/"}"#).unwrap().expect(200);
+    drop(idle);
+}
+
+#[test]
 fn the_embedded_store_needs_no_migration_and_says_so() {
     assert!(printed(run(&["migrate"])).contains("no migration"));
 }

@@ -14,32 +14,39 @@ const STREAMS_WAITED_FOR: Duration = Duration::from_secs(5);
 pub struct LiveTelling {
     feed: Arc<HitFeed>,
     pub untold: Vec<LiveEntry>,
-    /// Since when other nodes can't be told, or asked.
-    failing_since: Option<Instant>,
+    learning: Failing,
+    telling: Failing,
 }
 
-impl LiveTelling {
-    pub fn new(feed: Arc<HitFeed>) -> Self {
-        Self { feed, untold: Vec::new(), failing_since: None }
-    }
+/// Since when something fails without a success.
+#[derive(Default)]
+struct Failing(Option<Instant>);
 
-    /// What `done` says; after some time of failures, the streams of other nodes are not waited for any more.
+impl Failing {
+    /// Whether it is done. After some time of failures its error is passed over: the streams of other nodes are not waited for
+    /// any more.
     fn or_given_up(&mut self, done: Result<(), StoreError>) -> Result<bool, StoreError> {
         let Err(error) = done else {
-            self.failing_since = None;
+            self.0 = None;
             return Ok(true);
         };
-        if self.failing_since.get_or_insert_with(Instant::now).elapsed() < STREAMS_WAITED_FOR {
+        if self.0.get_or_insert_with(Instant::now).elapsed() < STREAMS_WAITED_FOR {
             return Err(error);
         }
         tracing::debug!(%error, "can't tell the live streams of other nodes of hits");
         Ok(false)
     }
+}
+
+impl LiveTelling {
+    pub fn new(feed: Arc<HitFeed>) -> Self {
+        Self { feed, untold: Vec::new(), learning: Failing::default(), telling: Failing::default() }
+    }
 
     /// Learns who listens, before records are read.
     pub async fn learn_listeners(&mut self) -> Result<(), StoreError> {
         let learned = self.feed.learn_listeners().await;
-        self.or_given_up(learned).map(drop)
+        self.learning.or_given_up(learned).map(drop)
     }
 
     /// Tells the hits of a batch, before it is counted.
@@ -48,7 +55,7 @@ impl LiveTelling {
             return Ok(());
         }
         let told = self.feed.tell(&self.untold).await;
-        if !self.or_given_up(told)? {
+        if !self.telling.or_given_up(told)? {
             self.feed.leave_out(&self.untold);
         }
         self.untold = Vec::new();

@@ -5,16 +5,17 @@
 //! *tracked*. A request at a window that is not tracked first waits until the shard has read it from the other nodes,
 //! for a short time at most; then it is decided by what is known. A window without requests for a minute costs nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::try_join;
+use futures_util::{StreamExt, stream};
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
+use crate::domain::key::KeyId;
 use crate::domain::window::{WindowId, WindowLog};
 use crate::store::{SharedNode, StoreError};
 
@@ -27,6 +28,12 @@ const EXCHANGE_EVERY: Duration = Duration::from_millis(750);
 
 /// The timeout of an exchange.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The timeout of one key in an exchange: a key whose rows are out of reach delays the other keys no longer than that.
+const KEY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Keys that an exchange asks for at once.
+const KEYS_AT_ONCE: usize = 64;
 
 /// How long a request waits for a window that is not tracked.
 ///
@@ -79,6 +86,8 @@ pub struct Sharing {
     pub every: Duration,
     /// The timeout of an exchange.
     pub exchange_timeout: Duration,
+    /// The timeout of one key in an exchange.
+    pub key_timeout: Duration,
     /// How long a request waits for the windows of other nodes.
     pub read_timeout: Duration,
     /// One permit for each window that may be read at once for requests.
@@ -92,6 +101,7 @@ impl Sharing {
             clock,
             every: EXCHANGE_EVERY,
             exchange_timeout: EXCHANGE_TIMEOUT,
+            key_timeout: KEY_TIMEOUT,
             read_timeout: READ_TIMEOUT,
             read_permits: Semaphore::new(READS_AT_ONCE),
         }
@@ -102,16 +112,35 @@ impl Sharing {
         store.is_shared().then(|| Self::new(store, clock.clone()))
     }
 
-    /// Runs one exchange within its timeout.
-    pub(super) async fn exchange(&self, request: ExchangeRequest) -> Result<Vec<WindowLog>, StoreError> {
+    /// Runs one exchange within its timeout. A key that fails does not hide the windows of the others.
+    pub(super) async fn exchange(&self, request: ExchangeRequest) -> Exchanged {
         let ExchangeRequest { own, idle } = request;
-        // Empty calls are skipped.
-        let published = async { if own.is_empty() { Ok(Vec::new()) } else { self.with.exchange(own).await } };
-        let found = async { if idle.is_empty() { Ok(Vec::new()) } else { self.with.read_others(idle).await } };
-        let both = tokio::time::timeout(self.exchange_timeout, try_join(published, found)).await;
-        let (mut others, of_idle) = both.unwrap_or_else(|_| Err(too_late()))?;
-        others.extend(of_idle);
-        Ok(others)
+        let published = grouped(own, |log| log.key).map(|own| {
+            let windows = own.iter().map(|log| (log.key, log.rate_limit)).collect();
+            (windows, self.with.exchange(own))
+        });
+        let read = grouped(idle, |(key, _)| *key).map(|idle| (idle.clone(), self.with.read_others(idle)));
+        let asked = published.chain(read).map(|(windows, answering): (Vec<WindowId>, _)| async move {
+            let answer = timeout(self.key_timeout, answering).await;
+            (windows, answer.unwrap_or_else(|_| Err(too_late())))
+        });
+        let mut exchanged = Exchanged::default();
+        let all = async {
+            let mut answers = stream::iter(asked).buffer_unordered(KEYS_AT_ONCE);
+            while let Some((windows, answer)) = answers.next().await {
+                match answer {
+                    Ok(others) => {
+                        exchanged.others.extend(others);
+                        exchanged.answered.extend(windows);
+                    }
+                    Err(error) => exchanged.error = Some(error),
+                }
+            }
+        };
+        if timeout(self.exchange_timeout, all).await.is_err() {
+            exchanged.error = Some(too_late());
+        }
+        exchanged
     }
 
     /// Reads one window of the other nodes within the time that a request waits for it.
@@ -135,6 +164,15 @@ impl Sharing {
     }
 }
 
+/// Items by their keys.
+fn grouped<T>(items: Vec<T>, key: impl Fn(&T) -> KeyId) -> impl Iterator<Item = Vec<T>> {
+    let mut groups: HashMap<KeyId, Vec<T>> = HashMap::new();
+    for item in items {
+        groups.entry(key(&item)).or_default().push(item);
+    }
+    groups.into_values()
+}
+
 fn too_late() -> StoreError {
     StoreError::Unavailable("no answer in time".into())
 }
@@ -146,6 +184,16 @@ pub struct ExchangeRequest {
     pub own: Vec<WindowLog>,
     /// The other tracked windows: they are only read.
     pub idle: Vec<WindowId>,
+}
+
+/// What an exchange has found.
+#[derive(Debug, Default)]
+pub struct Exchanged {
+    /// A log for each node that has one of an answered window.
+    pub others: Vec<WindowLog>,
+    pub answered: HashSet<WindowId>,
+    /// Why the other windows have no answer.
+    pub error: Option<StoreError>,
 }
 
 /// A tracked window.
@@ -212,31 +260,41 @@ impl ExchangeSchedule {
         Some((asked, idle))
     }
 
-    /// Ends a successful exchange; returns its windows.
-    pub fn succeed(&mut self) -> Vec<WindowId> {
-        if self.failures > 0 {
-            tracing::info!(failures = self.failures, "rate windows are shared with other nodes again");
-            self.failures = 0;
+    /// Ends the exchange in progress; returns the windows that were answered. The next one publishes the others again.
+    pub fn end(&mut self, answered: &HashSet<WindowId>, error: Option<&StoreError>) -> Vec<WindowId> {
+        let (ended, failed): (Vec<_>, Vec<_>) =
+            self.under_way.take().into_iter().flatten().partition(|id| answered.contains(id));
+        self.publish_again(&failed);
+        match error {
+            Some(error) => self.note_failure(error, failed.len()),
+            None if self.failures > 0 => {
+                tracing::info!(failures = self.failures, "rate windows are shared with other nodes again");
+                self.failures = 0;
+            }
+            None => {}
         }
-        self.under_way.take().unwrap_or_default()
+        ended
     }
 
     /// Ends the exchange in progress, if there is one; the next one publishes its windows again.
     pub fn give_up(&mut self) {
-        for id in self.under_way.take().into_iter().flatten() {
-            if let Some(window) = self.tracked.get_mut(&id) {
+        let windows = self.under_way.take().unwrap_or_default();
+        self.publish_again(&windows);
+    }
+
+    fn publish_again(&mut self, windows: &[WindowId]) {
+        for id in windows {
+            if let Some(window) = self.tracked.get_mut(id) {
                 window.is_unpublished = true;
             }
         }
     }
 
-    /// Ends a failed exchange.
-    pub fn fail(&mut self, error: &StoreError) {
-        self.give_up();
+    fn note_failure(&mut self, error: &StoreError, windows: usize) {
         if self.failures.is_multiple_of(WARN_ONCE_IN) {
-            tracing::warn!(%error, "can't share rate windows with other nodes: each node applies the limits alone until it can");
+            tracing::warn!(%error, windows, "can't share rate windows with other nodes: each node applies these limits alone until it can");
         } else {
-            tracing::debug!(%error, "can't share rate windows");
+            tracing::debug!(%error, windows, "can't share rate windows");
         }
         self.failures = self.failures.saturating_add(1);
     }
@@ -247,22 +305,38 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::domain::key::KeyId;
     use crate::domain::rate_limit::RateLimitId;
 
     fn window(number: u128) -> WindowId {
         (KeyId(Uuid::from_u128(number)), RateLimitId::new(4))
     }
 
+    fn end(schedule: &mut ExchangeSchedule) {
+        let all = schedule.under_way.clone().unwrap_or_default().into_iter().collect();
+        schedule.end(&all, None);
+    }
+
     #[test]
-    fn a_window_stays_at_hand_for_a_minute_after_it_was_asked_last() {
+    fn windows_without_an_answer_are_published_again() {
+        let mut schedule = ExchangeSchedule::default();
+        (1..4).for_each(|number| schedule.note(window(number), 1_000));
+        assert!(schedule.begin(1_000, |_| true).is_some());
+        let error = StoreError::Unavailable("out of reach".into());
+        assert_eq!(schedule.end(&HashSet::from([window(2)]), Some(&error)), [window(2)]);
+        let (mut asked, idle) = schedule.begin(1_500, |_| true).unwrap();
+        asked.sort_unstable_by_key(|(key, _)| key.0);
+        assert_eq!((asked, idle), (vec![window(1), window(3)], vec![window(2)]));
+    }
+
+    #[test]
+    fn a_window_stays_tracked_for_a_minute_after_it_was_asked_last() {
         let mut schedule = ExchangeSchedule::default();
         schedule.note(window(1), 1_000);
         assert_eq!(schedule.begin(1_000, |_| true), Some((vec![window(1)], vec![])));
         assert_eq!(schedule.begin(1_500, |_| true), None, "one is under way");
-        schedule.succeed();
+        end(&mut schedule);
         assert_eq!(schedule.begin(60_999, |_| true), Some((vec![], vec![window(1)])));
-        schedule.succeed();
+        end(&mut schedule);
         assert_eq!(schedule.begin(61_000, |_| true), None);
         assert!(!schedule.is_tracked(&window(1)));
     }
@@ -273,7 +347,7 @@ mod tests {
         let all = 3 * MOST_IDLE;
         (0..all).for_each(|number| schedule.note(window(number as u128), number as u64));
         assert_eq!(schedule.begin(2_000, |_| true).map(|(asked, idle)| (asked.len(), idle.len())), Some((all, 0)));
-        schedule.succeed();
+        end(&mut schedule);
         schedule.note(window(0), 2_000);
         let (asked, idle) = schedule.begin(2_000, |_| true).unwrap();
         assert_eq!((asked, idle.len()), (vec![window(0)], MOST_IDLE));
@@ -286,7 +360,7 @@ mod tests {
         let mut schedule = ExchangeSchedule::default();
         schedule.note(window(1), 10_000_000);
         assert_eq!(schedule.begin(1_000, |_| true), Some((vec![window(1)], vec![])));
-        schedule.succeed();
+        end(&mut schedule);
         assert_eq!(schedule.begin(1_000, |_| true), None);
     }
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use foldhash::quality::RandomState;
 use tokio::sync::watch;
 
-use super::exchange::{ExchangeRequest, ExchangeSchedule};
+use super::exchange::{ExchangeRequest, ExchangeSchedule, Exchanged};
 use super::{AdmitRequest, Admitting, NoteLinksCreated};
 use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::key::KeyId;
@@ -124,18 +124,14 @@ impl ShardState {
     }
 
     /// Ends the exchange. Requests that were admitted meanwhile are published by the next one.
-    pub fn end_exchange(&mut self, answer: Result<Vec<WindowLog>, StoreError>, now: Timestamp) {
+    pub fn end_exchange(&mut self, Exchanged { others, answered, error }: Exchanged, now: Timestamp) {
         let Some(schedule) = &mut self.schedule else { return };
-        let others = match answer {
-            Ok(others) => others,
-            Err(error) => return schedule.fail(&error),
-        };
         let mut elsewhere: HashMap<WindowId, Vec<u64>> = HashMap::new();
         for mut log in others {
             elsewhere.entry((log.key, log.rate_limit)).or_default().append(&mut log.admitted_ms);
         }
-        for (key, rate_limit) in schedule.succeed() {
-            // A window that is missing in the answer has no requests at other nodes.
+        for (key, rate_limit) in schedule.end(&answered, error.as_ref()) {
+            // A window that is missing in `others` has no requests at other nodes.
             let admitted_ms = elsewhere.remove(&(key, rate_limit)).unwrap_or_default();
             if let Some(state) = self.keys.get_mut(&key) {
                 state.window(rate_limit).count_elsewhere(now.0, admitted_ms);

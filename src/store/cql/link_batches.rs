@@ -63,7 +63,7 @@ impl NotInserted {
 /// The links of a call up to where it has ended.
 pub(super) type Inserted = Vec<Result<InsertedLink, NotInserted>>;
 
-/// What became of a link; an error of the store: it is not known, and can be settled again.
+/// The outcome of a link; an error of the store: it is not known, and can be settled again.
 pub(super) type Settled = Result<Result<ShortId, CreateLinkError>, StoreError>;
 
 /// What the other links of a call mean for one of them.
@@ -96,7 +96,7 @@ impl QuotaEnd {
         CreateLinkError::QuotaExceeded { limit: self.limit, current: self.used }
     }
 
-    /// What became of all `count` links of a call. `counted` of those that were inserted are counted; no more than those in
+    /// The outcome of all `count` links of a call. `counted` of those that were inserted are counted; no more than those in
     /// `made` were begun.
     ///
     /// A link behind the first that the quota refuses is refused by the quota, too, also if its name is taken.

@@ -99,7 +99,7 @@ impl TakenName {
     }
 }
 
-/// What became of the wish for a name.
+/// The outcome of an attempt to take a name.
 pub enum Taking {
     Taken(TakenName),
     /// Another link has it, or it is kept for another key.

@@ -251,7 +251,7 @@ impl LinkAttempt<'_> {
         Err(GivenUp::Clean(error))
     }
 
-    /// What becomes of an attempt that has lost the request. If the request was ended meanwhile, nobody else knows what this
+    /// The outcome of an attempt that has lost the request. If the request was ended meanwhile, nobody else knows what this
     /// attempt has inserted since.
     async fn overtaken(self, inserted: Inserted) -> Result<OnceDone<MadeLinks>, GivenUp> {
         let row = self.once.row_of(self.ticket).await?;

@@ -91,7 +91,7 @@ where
 {
     let mut answers = stream::iter(questions).buffer_unordered(KEYS_AT_ONCE);
     let (mut others, mut failed) = (Vec::new(), None);
-    // A failure of one key does not hide the windows of the others.
+    // After a failure of one key, the windows of the others are published all the same.
     while let Some(answer) = answers.next().await {
         match answer {
             Ok(logs) => others.extend(logs),

@@ -261,7 +261,7 @@ impl DeliveryTable {
 
     /// Removes deliveries of hits before a day, some at a time; `false` when none is left.
     pub fn remove_before(&self, transaction: &mut Transaction<'_>, before: Day) -> Result<bool, StoreError> {
-        // One that has no row was not settled, as far as the row of those that are kept for their first try tells.
+        // Deliveries that are kept for their first try have no row of their own yet: they get one, to be removed with it.
         let of_row = self.first_tries.kept.ids_of_rows_before(before);
         self.queue_first_tries(transaction, &of_row)?;
         let expired = self.sums.days_before(transaction, before, REMOVAL_STEP)?;

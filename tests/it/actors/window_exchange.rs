@@ -37,6 +37,8 @@ struct Published {
     exchanges: AtomicUsize,
     reads: AtomicUsize,
     fails: AtomicBool,
+    /// The key whose windows can't be published.
+    fails_for: Mutex<Option<KeyId>>,
     panics: AtomicBool,
     /// While set, exchanges wait between their write and their read.
     holds: watch::Sender<bool>,
@@ -85,7 +87,7 @@ impl WindowExchange for MemoryExchange {
         // The count follows the write, so that whoever waits for it finds what was published.
         published.exchanges.fetch_add(1, Ordering::SeqCst);
         assert!(!panics, "a test wants this panic");
-        if fails {
+        if fails || own.iter().any(|log| Some(log.key) == *published.fails_for.lock().unwrap()) {
             return Err(StoreError::Unavailable("switched off by a test".into()));
         }
         Ok(self.others(&own.iter().map(|log| (log.key, log.rate_limit)).collect::<Vec<_>>()).await)
@@ -384,6 +386,29 @@ fn every_key_and_endpoint_is_published_separately() {
                 assert_eq!(admission.is_admitted(), rate_limit.index() % 2 == 1, "{rate_limit:?}");
             }
         }
+    });
+}
+
+#[test]
+fn a_key_that_fails_hides_no_window_of_another() {
+    with_two_nodes(async |one, another, shared, _| {
+        let other = KeyId(Uuid::from_u128(KEY.0.as_u128() + 1));
+        let is_admitted = async |node: &Node, key| {
+            let request = AdmitRequest { key, rate_limit: SHORTEN, limit: 2, now: NOW };
+            node.shards.admit(request).await.unwrap().admission.unwrap().is_admitted()
+        };
+        for (node, key) in [(one, KEY), (one, other), (another, KEY), (another, other)] {
+            assert!(is_admitted(node, key).await);
+        }
+        *shared.0.fails_for.lock().unwrap() = Some(KEY);
+        one.exchange().await;
+        another.exchange().await;
+        assert!(!is_admitted(another, other).await);
+        assert!(is_admitted(another, KEY).await, "nobody has told it of the request at the other node");
+        *shared.0.fails_for.lock().unwrap() = None;
+        one.exchange().await;
+        another.exchange().await;
+        assert!(!is_admitted(one, KEY).await);
     });
 }
 

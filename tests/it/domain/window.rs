@@ -47,7 +47,7 @@ impl NaiveWindow {
     fn count_elsewhere(&mut self, now_ms: u64, told_ms: &[u64]) {
         self.look_at_the_clock(now_ms);
         let counted_as_of = |told: u64| {
-            let before = self.told.iter().find(|(known, _)| *known == told && told > now_ms);
+            let before = self.told.iter().find(|(known, _)| *known == told);
             before.map_or(told, |(_, counted)| *counted).min(now_ms)
         };
         self.told = told_ms.iter().map(|told| (*told, counted_as_of(*told))).collect();
@@ -368,6 +368,22 @@ proptest! {
             window.is_idle(now_ms);
         }
     }
+}
+
+#[test]
+fn a_request_of_a_node_whose_clock_is_ahead_counts_for_one_window() {
+    let mut window = SlidingWindow::default();
+    window.expect_limit(1);
+    // That clock is ten seconds ahead.
+    let (first_told, at) = (100_000, 110_000);
+    for now_ms in (first_told..first_told + MINUTE_MS).step_by(1_000) {
+        window.count_elsewhere(now_ms, vec![at]);
+        let left = (first_told + MINUTE_MS - now_ms) / 1_000;
+        let refused = Admission::Refused { retry_after_seconds: u32::try_from(left).unwrap() };
+        assert_eq!(window.admit(now_ms, limit(1)), refused);
+    }
+    window.count_elsewhere(first_told + MINUTE_MS, vec![at]);
+    assert!(window.admit(first_told + MINUTE_MS, limit(1)).is_admitted());
 }
 
 #[test]

@@ -31,7 +31,17 @@ pub struct Program {
 impl Program {
     /// To be started in `directory`.
     pub fn at(directory: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_signpost"));
+        Self::by(Command::new(env!("CARGO_BIN_EXE_signpost")), directory)
+    }
+
+    /// As [`Self::at`], with at most so many files open.
+    pub fn with_open_files(directory: &Path, limit: u32) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &limit.to_string(), env!("CARGO_BIN_EXE_signpost")]);
+        Self::by(shell, directory)
+    }
+
+    fn by(mut command: Command, directory: &Path) -> Self {
         command.current_dir(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("SIGNPOST_") {
