@@ -14,6 +14,7 @@ mod limits;
 mod listeners;
 mod master_key;
 mod meters;
+mod open_files;
 mod opening;
 mod pages;
 mod probe;
@@ -193,6 +194,7 @@ pub fn check(config: &Config) -> Result<(), StartError> {
     let base_url = BaseUrl::new(config.http.base_url_at(config.http.listen).as_url().clone());
     build::open_places(config)?;
     bots::open(config)?;
+    blocked_hosts::open(config)?;
     pages::open(config, &base_url)?;
     pages::fallbacks(config, &base_url).map(drop)
 }

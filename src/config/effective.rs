@@ -24,7 +24,9 @@ pub(super) fn render(settings: &LayeredSettings, secrets: &Secrets) -> String {
             push_line(&mut text, format_args!("\n[{own}]"));
             section = own;
         }
-        let value = literal(setting.value());
+        // Visitors see these, and may be sent to an address with a query.
+        let show = if own == "fallbacks" { redact::public_address } else { redact::in_force };
+        let value = literal(setting.value(), show);
         push_line(&mut text, format_args!("{key} = {value}  # {}", setting.origin()));
     }
     text
@@ -35,14 +37,14 @@ fn push_line(text: &mut String, line: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-fn literal(value: &SettingValue) -> String {
+fn literal(value: &SettingValue, show: fn(&str) -> String) -> String {
     match value {
         SettingValue::Boolean(value) => value.to_string(),
         SettingValue::Integer(value) => value.to_string(),
         SettingValue::Fraction(value) => value.clone(),
-        SettingValue::Text(value) | SettingValue::Untyped(value) => quoted(&redact::in_force(value)),
+        SettingValue::Text(value) | SettingValue::Untyped(value) => quoted(&show(value)),
         SettingValue::List(items) => {
-            let items: Vec<String> = items.iter().map(|item| quoted(&redact::in_force(item))).collect();
+            let items: Vec<String> = items.iter().map(|item| quoted(&show(item))).collect();
             format!("[{}]", items.join(", "))
         }
         // Reading refuses such a value, so no loaded configuration has one.

@@ -31,6 +31,9 @@ const PREFIX: &str = "SIGNPOST_";
 /// The prefix of variables for the tests, which the program ignores.
 const TEST_PREFIX: &str = "SIGNPOST_TEST_";
 
+/// Variables of the command line client, which are no settings.
+const CLIENT_VARIABLES: [&str; 2] = ["SIGNPOST_API_URL", "SIGNPOST_API_KEY"];
+
 /// Names that are read from the environment only, by [`super::Secrets`].
 pub(super) const SECRETS: [&str; 3] = ["root_key", "master_key", "scylla_password"];
 
@@ -227,8 +230,8 @@ impl LayeredSettings {
         }
     }
 
-    /// Applies environment variables over the lower layers. Variables without our prefix, the tests' variables and
-    /// secrets are ignored.
+    /// Applies environment variables over the lower layers. Variables without our prefix, those of the tests and of the client,
+    /// and secrets are ignored.
     pub(super) fn apply_environment(&mut self, variables: &[(OsString, OsString)]) -> Result<(), SettingError> {
         for (variable, value) in variables {
             let variable = variable.to_string_lossy();
@@ -236,7 +239,7 @@ impl LayeredSettings {
                 continue;
             };
             let is_secret = SECRETS.iter().any(|secret| variable == variable_of(secret));
-            if is_secret || variable.starts_with(TEST_PREFIX) {
+            if is_secret || CLIENT_VARIABLES.contains(&&*variable) || variable.starts_with(TEST_PREFIX) {
                 continue;
             }
             let origin = Origin::Environment { variable: variable.escape_debug().to_string() };

@@ -100,7 +100,7 @@ pub struct Config {
     pub journal: JournalConfig,
     /// Caches in front of the store.
     pub cache: CacheConfig,
-    /// What becomes of links.
+    /// Links: expiry and names.
     pub links: LinksConfig,
     /// Limits of requests by client.
     pub limits: LimitsConfig,

@@ -16,6 +16,13 @@ pub(super) fn in_force(text: &str) -> String {
     if text.contains("://") { hidden(text) } else { text.to_owned() }
 }
 
+/// As [`in_force`], of an address that visitors see: only its authority can contain a password.
+pub(super) fn public_address(text: &str) -> String {
+    let authority = text.find("://").map_or(0, |scheme| scheme + 3);
+    let end = text[authority..].find(['/', '?', '#']).map_or(text.len(), |length| authority + length);
+    in_force(&text[..end]) + &text[end..]
+}
+
 fn hidden(text: &str) -> String {
     let (scheme, rest) = match text.find("://") {
         Some(at) => text.split_at(at + 3),
@@ -65,5 +72,14 @@ mod tests {
         }
         assert_eq!(in_force("data@home"), "data@home");
         assert_eq!(in_force("http://user:secret@host"), "http://***@host");
+    }
+
+    #[test]
+    fn a_public_address_is_shown_but_for_a_password() {
+        for shown in ["", "https://a.example/@me?from=short#top", "https://a.example?q=a@b", "http://[::1]:80"] {
+            assert_eq!(public_address(shown), shown);
+        }
+        assert_eq!(public_address("http://user:secret@host/a?b#c"), "http://***@host/a?b#c");
+        assert_eq!(public_address("http://user:secret"), "http://user:***");
     }
 }

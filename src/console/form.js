@@ -72,7 +72,7 @@ function Group({ title, names, ...props }) {
   const hasFault = names.some((name) => faultOf(props.error, name, props.form));
   useLayoutEffect(() => {
     if (hasFault) box.current.open = true;
-  }, [hasFault]);
+  }, [hasFault, props.error]);
   return html`
     <details class="options" ref=${box}>
       <summary><${Icon} name="down" />${title}</summary>

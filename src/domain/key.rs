@@ -282,9 +282,9 @@ impl ApiKey {
         self.ancestors.first().copied()
     }
 
-    /// Whether this key expires before `end`: then it may not create a key that is valid until `end`, or extend one.
-    pub fn expires_before(&self, end: Timestamp) -> bool {
-        self.expires_at.is_some_and(|own| own < end)
+    /// Whether a key with this expiry is valid for longer than this one. This one may not create it then.
+    pub fn is_outlived_by(&self, expires_at: Option<Timestamp>) -> bool {
+        self.expires_at.is_some_and(|own| expires_at.is_none_or(|other| own < other))
     }
 
     /// The scopes of a key that this key creates, unless others are requested.

@@ -1,6 +1,6 @@
 //! Authentication and authorization of requests with a key: key, scope, rate limit, in this order.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use actix_web::body::MessageBody;
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::dev::{Path, ServiceRequest, ServiceResponse, Url};
 use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use super::problem::Problem;
 use super::{Api, idempotency, unauthorized};
 use crate::actors::key_shard::AdmitRequest;
-use crate::domain::key::{ApiKey, KeyId, Scope};
+use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash};
 use crate::domain::rate_limit::RateLimit;
 use crate::domain::window::{Admission, WINDOW_SECONDS};
 
@@ -35,6 +35,15 @@ pub struct Access {
     pub rate_limit: &'static RateLimit,
     /// A key may use the endpoint on itself without the scope; the path's `key_id` identifies the key.
     pub or_self: bool,
+}
+
+impl Access {
+    /// Refuses a key that may not use the endpoint.
+    fn check(&self, key: &ApiKey, path: &Path<Url>) -> Result<(), Problem> {
+        let is_self = || path.get("key_id").and_then(|id| id.parse().ok()).map(KeyId) == Some(key.id);
+        let may = key.scopes.contains(self.scope) || (self.or_self && is_self());
+        if may { Ok(()) } else { Err(Problem::scope_missing(self.scope)) }
+    }
 }
 
 /// The caller of an authorized request.
@@ -52,7 +61,7 @@ impl FromRequest for Caller {
     fn from_request(request: &HttpRequest, _: &mut actix_web::dev::Payload) -> Self::Future {
         // Every route with a caller has the auth middleware. A route without it answers 401.
         let caller = request.extensions().get::<Rc<Self>>().map(|caller| Self::clone(caller));
-        ready(caller.ok_or_else(Problem::no_key))
+        ready(caller.ok_or_else(Problem::unauthorized))
     }
 }
 
@@ -105,8 +114,23 @@ pub async fn pass(
     let may_have_body = matches!(*request.method(), Method::POST | Method::PATCH | Method::PUT);
     let answer_by = AnswerBy::new(if may_have_body { api.request_timeout } else { Duration::ZERO });
     request.extensions_mut().insert(answer_by.clone());
-    let passed = answer_by.hold(let_through(counted, access, has_body, api, request, next)).await;
-    passed.unwrap_or_else(|| Err(Problem::unavailable().into()))
+    let limits = RateLimitHeaders::default();
+    let passed = answer_by.hold(let_through(counted, access, has_body, api, request, next, limits.clone())).await;
+    passed.unwrap_or_else(|| Err(limits.added_to(Problem::unavailable()).into()))
+}
+
+/// The headers of a request's rate limit, once it is counted.
+#[derive(Clone, Default)]
+struct RateLimitHeaders(Rc<OnceCell<[(HeaderName, HeaderValue); 2]>>);
+
+impl RateLimitHeaders {
+    fn get(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        self.0.get().cloned().into_iter().flatten()
+    }
+
+    fn added_to(&self, problem: Problem) -> Problem {
+        self.get().fold(problem, |problem, (name, value)| problem.with_header(name, value))
+    }
 }
 
 async fn let_through(
@@ -116,14 +140,13 @@ async fn let_through(
     api: web::Data<Api>,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
+    limits: RateLimitHeaders,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let key = unauthorized::authenticate(&api, &request).await?;
     // Only after authentication: other clients could write any text to the log.
     api.notices.see_host(request.headers(), &api.base_url);
-    let is_self = || request.match_info().get("key_id").and_then(|id| id.parse().ok()).map(KeyId) == Some(key.id);
-    let may = |access: &Access| key.scopes.contains(access.scope) || (access.or_self && is_self());
-    if let Some(missing) = access.filter(|access| !may(access)) {
-        return Err(Problem::scope_missing(missing.scope).into());
+    if let Some(access) = access {
+        access.check(&key, request.match_info())?;
     }
     let limit = api.rates.of(&key, counted.id);
     let asked = AdmitRequest {
@@ -135,24 +158,22 @@ async fn let_through(
     // The root key has no limits.
     let admitting = if key.is_root { None } else { Some(api.shards.admit(asked).await.map_err(Problem::from)?) };
     let admission = admitting.as_ref().and_then(|admitting| admitting.admission);
-    let rate_limit = limit.zip(admission).map(|(limit, admission)| rate_limit(counted.name, limit.get(), admission));
+    if let Some((limit, admission)) = limit.zip(admission) {
+        limits.0.get_or_init(|| rate_limit(counted.name, limit.get(), admission));
+    }
     if let Some(Admission::Refused { retry_after_seconds }) = admission {
         api.metrics.refusals.limited_keys.increment(1);
-        let mut problem = Problem::rate_limited(retry_after_seconds);
-        for (name, value) in rate_limit.into_iter().flatten() {
-            problem = problem.with_header(name, value);
-        }
-        return Err(problem.into());
+        return Err(limits.added_to(Problem::rate_limited(retry_after_seconds)).into());
     }
     if !has_body {
-        idempotency::check_absent(request.request())?;
+        idempotency::check_absent(request.request()).map_err(|problem| limits.added_to(problem))?;
     }
     let links_created = admitting.and_then(|admitting| admitting.links_created);
     request.extensions_mut().insert(Rc::new(Caller { key, links_created }));
     let mut response = next.call(request).await?;
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    for (name, value) in rate_limit.into_iter().flatten() {
+    for (name, value) in limits.get() {
         headers.insert(name, value);
     }
     Ok(response)
@@ -165,6 +186,19 @@ pub fn presented_secret(headers: &HeaderMap) -> Option<&[u8]> {
     }
     let (scheme, secret) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| secret.trim_ascii())
+}
+
+/// The hash of the secret that a request presents.
+pub fn presented_hash(request: &HttpRequest) -> SecretHash {
+    SecretHash::of(presented_secret(request.headers()).unwrap_or_default())
+}
+
+/// The caller's key as it is now, if it still has the access. The record by which the request was let in is older: the key may
+/// have been changed while the body was read, or on another node. What it gives to keys is judged by what it has now.
+pub async fn caller_now(api: &Api, access: Access, caller: &Caller, request: &HttpRequest) -> Result<ApiKey, Problem> {
+    let key = api.keys.valid_now(&caller.key, &presented_hash(request)).await?.ok_or_else(Problem::unauthorized)?;
+    access.check(&key, request.match_info())?;
+    Ok(key)
 }
 
 /// The header fields of the IETF draft: the policy, and the remaining quota.

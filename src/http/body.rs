@@ -192,6 +192,11 @@ impl<'a> BodyFields<'a> {
         Ok(Self { members, is_object: true, faults })
     }
 
+    /// As [`Self::parse`], of a body that may be missing.
+    pub fn parse_optional(text: &'a str) -> Result<Self, Problem> {
+        if text.is_empty() { Ok(Self::none()) } else { Self::parse(text) }
+    }
+
     /// The fields of a missing body.
     pub fn none() -> Self {
         Self { members: Vec::new(), is_object: true, faults: FieldErrors::default() }

@@ -82,7 +82,7 @@ pub fn decode(text: &str, list: ListFingerprint, now: Timestamp) -> Result<ListP
     }
     let (issued_at, rest) = rest.split_first_chunk().ok_or(OTHER)?;
     if Timestamp(u64::from_be_bytes(*issued_at)).plus(GOOD_FOR) < now {
-        return Err("is older than 24 hours: begin the list anew");
+        return Err("is older than 24 hours: start the list again without a cursor");
     }
     place(rest).ok_or(OTHER)
 }

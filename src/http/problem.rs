@@ -174,17 +174,9 @@ impl Problem {
         }
     }
 
-    /// The key is unknown, expired or revoked, which are not distinguished.
+    /// The key is missing, unknown, expired or revoked, which are not distinguished.
     pub fn unauthorized() -> Self {
-        Self::challenge("The API key is unknown, expired or revoked; send a valid one in the X-API-Key header.")
-    }
-
-    /// The request has no key.
-    pub fn no_key() -> Self {
-        Self::challenge("The request has no API key; send one in the X-API-Key header.")
-    }
-
-    fn challenge(detail: &'static str) -> Self {
+        let detail = "Send a valid API key in the X-API-Key header: it is missing, unknown, expired or revoked.";
         Self::new(ProblemKind::Unauthorized, detail)
             .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("ApiKey realm=\"signpost\", header=\"X-API-Key\""))
     }

@@ -47,7 +47,7 @@ pub async fn authenticate(api: &Api, request: &ServiceRequest) -> Result<Arc<Api
     let client = ClientKey::from(api.client_address(request.head()));
     let now = api.clock.now().0;
     let refusal = match presented_secret(request.headers()).filter(|secret| !secret.is_empty()) {
-        None => Problem::no_key(),
+        None => Problem::unauthorized(),
         Some(secret) => {
             let is_over = api.unauthorized_limit.is_over(client, now);
             let trust = if is_over { Trust::InTurn } else { Trust::AtOnce };

@@ -80,7 +80,7 @@ pub struct HitStreamService {
 /// What a stream sends next.
 pub enum StreamStep {
     Told(Vec<Told>),
-    /// A comment, so that the client sees that the stream goes on, and the service whether the client is there.
+    /// A comment, so that the client sees that the stream is alive, and the service whether the client is there.
     Comment,
     End,
 }

@@ -382,8 +382,7 @@ fn require_grantable(giver: &ApiKey, change: &KeyChange) -> Result<(), KeyError>
     if change.scopes.is_some_and(|scopes| !scopes.is_subset_of(giver.scopes)) {
         return Err(KeyError::Forbidden("a key can't grant a scope that it lacks"));
     }
-    let outlives = |end: Option<Timestamp>| end.map_or(giver.expires_at.is_some(), |end| giver.expires_before(end));
-    if change.expires_at.is_some_and(outlives) {
+    if change.expires_at.is_some_and(|end| giver.is_outlived_by(end)) {
         return Err(KeyError::Forbidden("a key can't give a key a later expiry than its own"));
     }
     Ok(())

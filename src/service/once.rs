@@ -3,7 +3,7 @@
 use crate::domain::idempotency::KeptAnswer;
 use crate::store::once::{OnceState, OnceTicket};
 
-/// What became of a request that is done once.
+/// The outcome of a request that is done once.
 #[derive(Debug)]
 pub enum Once<T> {
     /// It is done now.

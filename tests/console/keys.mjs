@@ -51,6 +51,7 @@ screen('a refusal of a new key stands in the dialog, with what was typed', { has
   await dialog(page).getByLabel('Name').fill('partner');
   await dialog(page).getByRole('button', { name: 'Make key' }).click();
   await dialog(page).getByText('Must not be blank').waitFor();
+  await until(() => page.evaluate(() => document.activeElement?.value === 'partner'), 'the focus is at the fault');
   await dialog(page).getByRole('button', { name: 'Make key' }).click();
   await dialog(page).getByText('as many keys as its tier allows').waitFor();
   assert.equal(await dialog(page).getByLabel('Name').inputValue(), 'partner');

@@ -142,6 +142,11 @@ screen('faults stand at their fields, and what was typed stays', {}, async ({ pa
   await page.getByLabel('Own name').fill('autumn');
   await page.getByRole('button', { name: 'Shorten' }).click();
   await page.getByText('This name is taken by another link').waitFor();
+  // Where the options are closed, they open.
+  await page.getByText('Own name, title, expiry').click();
+  await page.getByRole('button', { name: 'Shorten' }).click();
+  await page.getByText('This name is taken by another link').waitFor();
+  await until(() => page.evaluate(() => document.activeElement?.value === 'autumn'), 'the focus is at the fault');
   assert.equal(await page.getByLabel('Shorten a link').inputValue(), 'https://example.com/');
   assert.equal(fake.created, 0);
 });

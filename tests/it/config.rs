@@ -228,6 +228,7 @@ fn the_effective_configuration_loads_as_itself() {
         ("SIGNPOST_DATA_DIR", "a \"strange\" \\ path\t"),
         ("SIGNPOST_HTTP__WORKERS", "8"),
         ("SIGNPOST_HTTP__TRUSTED_PROXIES", "10.0.0.1, fd00::/8"),
+        ("SIGNPOST_FALLBACKS__NOT_FOUND", "https://example.com/@us?from=short#top"),
         ("SIGNPOST_LOG__REQUESTS", "true"),
         ("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", "unlimited"),
         ("SIGNPOST_TIERS__PRO__LINKS_PER_MONTH", "7"),

@@ -1,5 +1,5 @@
 // Makes one link.
-import { html, useRef, useState } from '../html.js';
+import { html, useLayoutEffect, useRef, useState } from '../html.js';
 import { api, freshKey } from '../api.js';
 import { useDraft } from '../drafts.js';
 import { BLANK, creation, faultOf } from '../fields.js';
@@ -52,6 +52,11 @@ export function Composer({ onMade }) {
     setRound((n) => n + 1);
     onMade();
   });
+  const options = useRef(/** @type {any} */ (null));
+  const hasFaultInOptions = Object.keys(BLANK).some((name) => name !== 'redirect_url' && faultOf(action.error, name, form));
+  useLayoutEffect(() => {
+    if (hasFaultInOptions) options.current.open = true;
+  }, [hasFaultInOptions, action.error]);
   useFirstFault(action.error, box);
   const set = (name, value) => setForm((last) => ({ ...last, [name]: value }));
   const props = { form, set, error: action.error, has: SHOWN };
@@ -71,7 +76,7 @@ export function Composer({ onMade }) {
             </div>
           `}
         <//>
-        <details class="options" key=${`o${round}`} open=${hasOptions.current}>
+        <details class="options" ref=${options} key=${`o${round}`} open=${hasOptions.current}>
           <summary><${Icon} name="down" />Own name, title, expiry, webhooks and more</summary>
           <div class="two">
             <${Text} ...${props} name="slug" label="Own name" optional class="mono" spellcheck=${false} autocapitalize="off" placeholder="autumn-sale" hint="Letters, digits, - and _; case matters. Empty: 7 random characters." />

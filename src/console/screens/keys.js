@@ -1,11 +1,12 @@
 // Keys and usage.
-import { html, useEffect, useRef, useState } from '../html.js';
+import { html, useEffect, useId, useRef, useState } from '../html.js';
 import { api, freshKey } from '../api.js';
 import { useDraft } from '../drafts.js';
 import { useAction, useList, useLoad } from '../load.js';
 import { localTime, month, monthAfter, number } from '../format.js';
 import { session } from '../session.js';
 import { faultOf } from '../fields.js';
+import { useFirstFault } from '../form.js';
 import { Action, Button, Check, Confirm, Dialog, Empty, Fault, Field, Menu, Meter, More, Pill, Secret, Select, Skeleton, Submit, Theirs, When } from '../ui.js';
 
 /** @typedef {import('../session.js').KeyRecord} KeyRecord */
@@ -37,15 +38,16 @@ const EXPIRIES = [['', 'never'], ['30', 'in 30 days'], ['90', 'in 90 days'], ['3
 
 /** The fields of a key. @param {{form: any, set: (changes: any) => void, error: any}} props */
 function KeyFields({ form, set, error }) {
+  const scopesFault = useId();
   const toggle = (scope) => set({ scopes: form.scopes.includes(scope) ? form.scopes.filter((one) => one !== scope) : [...form.scopes, scope] });
   const fault = (name) => faultOf(error, name, form);
   return html`
     <${Field} label="Name" hint="For people: who or what uses it." error=${fault('name')}>
       ${(wiring) => html`<input ...${wiring} value=${form.name} maxlength="100" autocomplete="off" onInput=${(event) => set({ name: event.target.value })} placeholder="newsletter" />`}
     <//>
-    <fieldset><legend>Scopes</legend><div class="two">${SCOPES.map(([scope, text]) => html`
+    <fieldset aria-describedby=${fault('scopes') && scopesFault}><legend>Scopes</legend><div class="two">${SCOPES.map(([scope, text]) => html`
       <${Check} key=${scope} checked=${form.scopes.includes(scope)} disabled=${!session.may(scope) && !form.scopes.includes(scope)} onChange=${() => toggle(scope)}>${text}<code class="soft">${scope}</code><//>
-    `)}</div>${fault('scopes') && html`<p class="fault">${fault('scopes')}</p>`}</fieldset>
+    `)}</div>${fault('scopes') && html`<p class="fault" id=${scopesFault}>${fault('scopes')}</p>`}</fieldset>
     <div class="two">
       <${Field} label="Tier" error=${fault('tier')}>${(wiring) => html`<${Select} ...${wiring} options=${session.self?.tier === 'Pro' || form.tier === 'Pro' ? [['Free', 'Free'], ['Pro', 'Pro']] : [['Free', 'Free']]} value=${form.tier} onChange=${(tier) => set({ tier })} />`}<//>
       <${Field} label="Expires" error=${form.expiry === 'date' ? undefined : fault('expires_at')}>${(wiring) => html`<${Select} ...${wiring} options=${EXPIRIES} value=${form.expiry} onChange=${(expiry) => set({ expiry })} />`}<//>
@@ -68,6 +70,7 @@ function NewKey({ onClose, onMade }) {
   const usual = SCOPES.map(([scope]) => scope).filter((scope) => scope !== 'keys:manage' && session.may(scope));
   const [form, setForm, forget] = useDraft('key', { name: '', scopes: usual, tier: 'Free', expiry: '', date: '' });
   const once = useRef({ body: '', key: '', time: '' });
+  const box = useRef(null);
   const action = useAction(async () => {
     const typed = JSON.stringify(form);
     // The same request again, with the same time, after a lost answer: it must not make a second key.
@@ -77,10 +80,11 @@ function NewKey({ onClose, onMade }) {
     forget(form);
     onMade(made);
   });
+  useFirstFault(action.error, box);
   return html`
     <${Dialog} title="New key" onClose=${onClose}>
       ${(close) => html`
-        <form novalidate onSubmit=${async (event) => { event.preventDefault(); if (await action.run()) close(); }}>
+        <form novalidate ref=${box} onSubmit=${async (event) => { event.preventDefault(); if (await action.run()) close(); }}>
           <${KeyFields} form=${form} error=${action.error} set=${(changes) => setForm((last) => ({ ...last, ...changes }))} />
           <${KeyFault} error=${action.error} />
           <div class="buttons end"><${Button} onClick=${close}>Cancel<//><${Submit} busy=${action.busy} error=${action.error} disabled=${!form.name.trim()} busyText="Making…">Make key<//></div>
@@ -94,6 +98,7 @@ function NewKey({ onClose, onMade }) {
 function Change({ one, onClose, onDone }) {
   const first = { name: one.name, scopes: one.scopes, tier: one.tier, expiry: one.expires_at ? 'date' : '', date: localTime(one.expires_at) };
   const [form, setForm, forget] = useDraft(`key/${one.key_id}`, first);
+  const box = useRef(null);
   const action = useAction(async () => {
     const expires = form.date === first.date && form.expiry === first.expiry ? one.expires_at : expiryOf(form);
     const body = {
@@ -104,10 +109,11 @@ function Change({ one, onClose, onDone }) {
     forget(form);
     onDone();
   });
+  useFirstFault(action.error, box);
   return html`
     <${Dialog} title=${`Change “${one.name}”`} onClose=${onClose}>
       ${(close) => html`
-        <form novalidate onSubmit=${async (event) => { event.preventDefault(); if (await action.run()) close(); }}>
+        <form novalidate ref=${box} onSubmit=${async (event) => { event.preventDefault(); if (await action.run()) close(); }}>
           <${KeyFields} form=${form} error=${action.error} set=${(changes) => setForm((last) => ({ ...last, ...changes }))} />
           <${KeyFault} error=${action.error} />
           <div class="buttons end"><${Button} onClick=${close}>Cancel<//><${Submit} busy=${action.busy} error=${action.error} busyText="Saving…">Save<//></div>

@@ -12,7 +12,7 @@ pub struct Handlers(Rc<HandlerCounts>);
 #[derive(Debug, Default)]
 struct HandlerCounts {
     at_work: Cell<usize>,
-    /// Those that ever came, around and around.
+    /// Those that ever came, as a number that wraps around.
     begun: Cell<u64>,
     /// Whether the client has closed the connection, or its half of it.
     is_left: Cell<bool>,
@@ -59,7 +59,7 @@ impl Handlers {
         .await;
     }
 
-    /// An answer of this connection goes on for long: a client that is gone without a word is to be noticed.
+    /// An answer of this connection goes on for long: a client that is gone without closing the connection is to be noticed.
     pub fn begin_long_answer(&self) {
         self.0.is_long.set(true);
     }

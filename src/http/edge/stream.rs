@@ -6,7 +6,7 @@
 //!
 //! - puts a whole problem document in the place of such a bare answer, and waits a moment for the client to have it;
 //! - answers a connection that ends in the middle of its first head;
-//! - answers where the dispatcher hangs up without a word (a body whose chunks are malformed);
+//! - answers where the dispatcher closes the connection without an answer (a body whose chunks are malformed);
 //! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped;
 //! - hands over one request at a time, the next when the one before is answered (see `framing.rs`);
 //! - tells when the fast path can go on with the connection.
@@ -55,14 +55,14 @@ pub struct ErrorRewritingStream {
     /// What the dispatcher may have: of one request, until it is answered.
     handed_over: BytesMut,
     framing: Framing,
-    /// Requests that were handed over, around and around.
+    /// The number of requests that were handed over; it wraps around.
     requests: u64,
     /// Who waits for the next request while one is at work.
     reader: Option<Waker>,
     handlers: Handlers,
     /// Whether bytes have come since something was last written.
     unanswered: bool,
-    /// How often something was written, around and around.
+    /// How often something was written; it wraps around.
     answers: u64,
     settings: StreamSettings,
     stall: Stall,

@@ -18,10 +18,10 @@ use self::records::{
 use super::links::refused_once;
 use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::{OnceEndpoint, OnceRequest};
-use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, SecretHash, Tier, fault_of_name};
+use crate::domain::key::{ApiKey, KeyId, Scope, ScopeSet, Tier, fault_of_name};
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
-use crate::http::auth::{Access, Caller, presented_secret};
+use crate::http::auth::{self, Access, Caller};
 use crate::http::body::{BodyFields, read_json};
 use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
@@ -41,6 +41,7 @@ pub static API_KEYS_RATE: RateLimit =
 static API_KEYS: Tag =
     Tag { name: "API keys", description: "Create, list, change, revoke and rotate keys. All share one rate limit." };
 const KEYS: Access = Access { scope: Scope::KeysManage, rate_limit: &API_KEYS_RATE, or_self: false };
+const KEYS_OR_SELF: Access = Access { or_self: true, ..KEYS };
 
 /// The tier of a key that is created without one.
 const DEFAULT_TIER: Tier = Tier::Free;
@@ -117,7 +118,7 @@ pub async fn create(
     let body = read_json(&request, payload, api.request_timeout).await?;
     let fields = BodyFields::parse(&body)?;
     let once = idempotency::once(&api, &caller, OnceEndpoint::ApiKeys, &request, &body)?;
-    let creator = manager_now(&api, &caller, &request).await?;
+    let creator = auth::caller_now(&api, KEYS, &caller, &request).await?;
     let judged = |mut fields: BodyFields<'_>, now| {
         fields.faults = Query::of(&request).into_faults().and(fields.faults);
         new_key(fields, &creator, now)
@@ -155,19 +156,6 @@ async fn create_once(
         Ok(key) => HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)),
         Err(replayed) => replayed,
     })
-}
-
-/// The caller's key as it is now. The record by which it was let in is older: the key may have been changed while the body was
-/// read, or on another node. What it gives to keys is judged by what it has now.
-async fn caller_now(api: &Api, caller: &Caller, request: &HttpRequest) -> Result<ApiKey, Problem> {
-    let presented = SecretHash::of(presented_secret(request.headers()).unwrap_or_default());
-    api.keys.valid_now(&caller.key, &presented).await?.ok_or_else(Problem::unauthorized)
-}
-
-/// The caller's key as it is now, if it may still manage keys.
-async fn manager_now(api: &Api, caller: &Caller, request: &HttpRequest) -> Result<ApiKey, Problem> {
-    let key = caller_now(api, caller, request).await?;
-    if key.scopes.contains(KEYS.scope) { Ok(key) } else { Err(Problem::scope_missing(KEYS.scope)) }
 }
 
 /// Counts a refusal for the number of live keys.
@@ -210,7 +198,7 @@ fn expires_at(fields: &mut BodyFields<'_>, caller: &ApiKey, now: Timestamp) -> O
     let fault = match time {
         None => "must be an ISO 8601 time such as 2027-01-31T12:00:00Z",
         Some(time) if time <= now => "must be in the future",
-        Some(time) if caller.expires_before(time) => {
+        Some(time) if caller.is_outlived_by(Some(time)) => {
             "must not be later than the expiry of the key that sends this request"
         }
         Some(_) => return time,
@@ -355,7 +343,7 @@ pub async fn revoke(
 pub static ROTATE: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/api-keys/{key_id}/rotate",
-    asks: Asks::Key(Access { or_self: true, ..KEYS }),
+    asks: Asks::Key(KEYS_OR_SELF),
     handler: || web::route().to(rotate),
     docs: Docs {
         id: "rotateApiKey",
@@ -408,17 +396,13 @@ pub async fn rotate(
     payload: web::Payload,
 ) -> Result<impl Responder, Problem> {
     let body = read_json(&request, payload, api.request_timeout).await?;
-    let mut fields = if body.is_empty() { BodyFields::none() } else { BodyFields::parse(&body)? };
+    let mut fields = BodyFields::parse_optional(&body)?;
+    let caller = auth::caller_now(&api, KEYS_OR_SELF, &caller, &request).await?;
+    // Before the fields: only who may rotate the key is told what is wrong with them.
+    let id = api.keys.seen(&caller, key_id(&path)?).await?.id;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let rotation = rotation(fields)?;
-    let id = key_id(&path)?;
-    let caller_now = if id == caller.key.id {
-        caller_now(&api, &caller, &request).await?
-    } else {
-        manager_now(&api, &caller, &request).await?
-    };
-    let presented = SecretHash::of(presented_secret(request.headers()).unwrap_or_default());
-    let key = api.keys.rotate(&caller_now, presented, id, rotation).await?;
+    let key = api.keys.rotate(&caller, auth::presented_hash(&request), id, rotation).await?;
     let last_used_at = api.keys.last_used_at(key.key.id).await?;
     Ok(web::Json(IssuedKeyRecord::of(&key, last_used_at)))
 }

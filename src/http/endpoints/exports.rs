@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use actix_web::http::Method;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
@@ -25,6 +26,7 @@ use crate::http::endpoint::{
     self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem, shape,
 };
 use crate::http::openapi::schemas::ExportFormatName;
+use crate::http::pages::BY_ACCEPT;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 use crate::service::authentication::{AuthenticationError, Trust};
@@ -100,6 +102,7 @@ node, and all keys together 32; one more is answered 503. The root key may have 
                 Content { media_type: "application/x-ndjson", shape: inline_shape::<String>(), example: None },
                 Content { media_type: "text/csv", shape: inline_shape::<String>(), example: None },
             ],
+            headers: &["Vary"],
             ..ResponseDoc::NONE
         }],
         problems: &[problem(ProblemKind::Validation), problem(ProblemKind::NotFound)],
@@ -129,6 +132,11 @@ pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) ->
     };
     let mut response = HttpResponse::Ok();
     response.insert_header((CONTENT_TYPE, media_type));
+    response.insert_header((VARY, BY_ACCEPT));
+    if request.method() == Method::HEAD {
+        // A body that is not sent would be made to its end all the same.
+        return Ok(response.finish());
+    }
     Ok(response.streaming(export.parts(first)))
 }
 

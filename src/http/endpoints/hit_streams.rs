@@ -34,7 +34,7 @@ const LAST_EVENT_ID: &str = "Last-Event-ID";
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// After how many milliseconds a client comes back.
 const RETRY_MILLIS: u32 = 3_000;
-const COMMENT: &[u8] = b": the stream goes on\n\n";
+const COMMENT: &[u8] = b": keep-alive\n\n";
 /// `Retry-After` where a key has too many streams, in seconds.
 const LATER_SECONDS: u32 = 3;
 

@@ -53,7 +53,7 @@ a hit. It counts against the client's limit of redirects.
 If `Accept` prefers `text/html` to JSON, the answer is a page with title, target and QR code, else JSON. Errors are a page or a \
 problem document in the same way.
 
-A link with `preview: false` has no preview (404). Of an expired or a blocked link there is none either (410), nor of one before its
+A link with `preview: false` has no preview (404). An expired or blocked link has none either (410), nor of one before its
 `not_before` (404).",
         tag: &LINKS,
         parameters: &[parameters::<ShortIdPath>()],

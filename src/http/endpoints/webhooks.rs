@@ -137,7 +137,7 @@ pub struct DeliveryPage {
 
 /// The fields of a body that may be missing, and the faults of the query.
 fn optional_fields<'b>(request: &HttpRequest, body: &'b str) -> Result<BodyFields<'b>, Problem> {
-    let mut fields = if body.is_empty() { BodyFields::none() } else { BodyFields::parse(body)? };
+    let mut fields = BodyFields::parse_optional(body)?;
     fields.faults = Query::of(request).into_faults().and(fields.faults);
     Ok(fields)
 }

@@ -60,8 +60,8 @@ pub struct Head<'r, 'b> {
 impl<'r, 'b> Head<'r, 'b> {
     /// The head that `bytes` begin with, if it is whole, and plain in every respect.
     ///
-    /// Whatever is odd, or merely rare, is left to the dispatcher, so that there is one judge of what is malformed, of
-    /// bodies, `Expect`, upgrades and connections of HTTP/1.0 that are kept.
+    /// What is unusual or rare is left to the dispatcher, so that one place handles malformed heads, bodies, `Expect`,
+    /// upgrades and kept connections of HTTP/1.0.
     pub fn parse(bytes: &'b [u8], room: &'r mut Room<'b>) -> Option<Self> {
         Self::of(&HeadLines::read(bytes, room)?)
     }

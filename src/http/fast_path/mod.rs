@@ -6,7 +6,7 @@
 //!
 //! Whatever else comes (another path, a body, half a head, something malformed) goes to the dispatcher with the connection,
 //! which comes back when that is answered ([`super::edge`]). So the fast path knows only heads that are whole, plain and of a
-//! short link, and one judge decides on all others. While the process drains, everything goes to the dispatcher: it closes
+//! short link, and all others are validated in one place. While the process drains, everything goes to the dispatcher: it closes
 //! connections as a drain needs it.
 
 pub mod encode;

@@ -65,7 +65,7 @@ impl PendingRequest {
     }
 }
 
-/// What became of one request.
+/// The outcome of one request.
 enum Outcome {
     /// How the connection goes on.
     Answered(AfterAnswer),

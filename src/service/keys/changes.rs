@@ -65,8 +65,7 @@ impl KeyService {
 
     /// Writes a changed key; `false`: it has changed meanwhile.
     async fn replaced(&self, before: &ApiKey, key: &ApiKey) -> Result<bool, KeyError> {
-        let lives_longer = before.expires_at.is_some_and(|end| !key.expires_before(end) && key.expires_at != Some(end));
-        if !lives_longer {
+        if !before.is_outlived_by(key.expires_at) {
             return match self.store.update_key(key.clone()).await {
                 Ok(()) => Ok(true),
                 Err(UpdateKeyError::Conflict) => Ok(false),

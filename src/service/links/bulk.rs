@@ -22,7 +22,7 @@ const NAMES_AT_ONCE: usize = 32;
 /// The place of a bulk creation among those at work.
 pub type BulkPlace = Arc<OwnedSemaphorePermit>;
 
-/// What became of links that were to be created together.
+/// The outcome of links that were to be created together.
 #[derive(Debug)]
 pub struct CreatedLinks {
     /// In the order of the call.
@@ -182,7 +182,7 @@ pub(super) fn end_changes(changing: Vec<ChangingLink>, created: Result<&[Result<
     }
 }
 
-/// What became of each link.
+/// The outcome of each link.
 pub(super) fn results_of(links: &[Link], made: &MadeLinks) -> Vec<Result<Link, CreateError>> {
     let results = links.iter().zip(&made.links).map(|(link, made)| match made {
         Ok(id) => Ok(Link { id: *id, ..link.clone() }),

@@ -14,7 +14,7 @@ use crate::service::to_the_end::ToTheEnd;
 use crate::store::once::{AnswerOfLinks, OnceDone, OnceTicket};
 use crate::store::{NewLinks, StoreError};
 
-/// Makes the answer of what became of each link.
+/// Makes the answer from the outcome of each link.
 pub type RespondToLinks = Arc<dyn Fn(&[Result<Link, CreateError>]) -> KeptAnswer + Send + Sync>;
 
 impl LinkService {

@@ -4,7 +4,7 @@ use metrics::Counter;
 
 use super::catalogue::{BULK_CREATIONS, BULK_LINKS};
 
-/// What became of a link of a bulk creation.
+/// The outcome of a link of a bulk creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BulkLinkOutcome {
     Created,

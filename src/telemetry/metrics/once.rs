@@ -4,7 +4,7 @@ use metrics::Counter;
 
 use super::catalogue::IDEMPOTENT_REQUESTS;
 
-/// What became of a request with an `Idempotency-Key`.
+/// The outcome of a request with an `Idempotency-Key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnceOutcome {
     Done,

@@ -63,7 +63,7 @@ pub enum NeverSent {
     Suspended,
 }
 
-/// What became of the test of a webhook.
+/// The outcome of the test of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TestOutcome {
     Delivered,

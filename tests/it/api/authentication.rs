@@ -78,18 +78,14 @@ async fn missing_unknown_expired_and_revoked_keys_get_the_same_answer() {
         server.anonymous().get("/usage").await,
         server.with_key("").get("/usage").await,
     ];
-    for (number, answer) in refused.iter().enumerate() {
+    for answer in &refused {
         answer.problem("unauthorized");
         assert_eq!(answer.status, 401);
         assert!(answer.header("www-authenticate").contains("X-API-Key"), "{:?}", answer.headers);
-        // That no key came is told, for whoever forgot it.
-        assert_eq!(answer.text().contains("has no API key"), number >= 4, "{}", answer.text());
-        if number < 4 {
-            assert_eq!(answer.text(), refused[0].text());
-        }
+        assert_eq!(answer.text(), refused[0].text());
         let mut headers = answer.headers.clone();
         let mut others = refused[0].headers.clone();
-        for of_the_moment in ["x-request-id", "date", "content-length"] {
+        for of_the_moment in ["x-request-id", "date"] {
             assert!(headers.remove(of_the_moment).is_some());
             others.remove(of_the_moment);
         }

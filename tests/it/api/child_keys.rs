@@ -1,4 +1,4 @@
-//! Keys that keys create: who created them, how many live, when they expire, and what becomes of them.
+//! Keys that keys create: who created them, how many live, when they expire, and the outcome of them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -212,7 +212,11 @@ async fn a_managing_key_sees_itself_and_all_below_it_and_no_other() {
     for unseen in [&root_id, &manager["key_id"], &child["key_id"], &grandchild["key_id"]] {
         let path = format!("/api-keys/{}", text(unseen));
         stranger_client.delete(&path).await.expect(404).problem("not-found");
-        stranger_client.post(&format!("{path}/rotate"), json!({})).await.expect(404).problem("not-found");
+        stranger_client
+            .post(&format!("{path}/rotate"), json!({"grace_seconds": -1}))
+            .await
+            .expect(404)
+            .problem("not-found");
     }
     child_client.delete(&format!("/api-keys/{}", text(&manager["key_id"]))).await.expect(404);
 

@@ -316,6 +316,12 @@ async fn the_root_blocks_a_link_and_no_change_unblocks_it() {
         assert_eq!(faults(block(&root, &id, body).await), ["/reason"], "{body}");
     }
     assert_eq!(faults(block(&root, &id, r#"{"reason":"x","until":1}"#).await), ["/until"]);
+    let send_unblock = async |body: &str| {
+        root.send(Method::POST, &format!("/links/{id}/unblock"), &[], Some(body.as_bytes().to_vec())).await
+    };
+    send_unblock("{}").await.expect(200);
+    send_unblock("{").await.expect(400).problem("malformed-body");
+    assert_eq!(faults(send_unblock(r#"{"reason":"x"}"#).await), ["/reason"]);
     block(&root, "zzzzzzz", r#"{"reason":"x"}"#).await.expect(404).problem("not-found");
     unblock(&root, "zzzzzzz").await.expect(404).problem("not-found");
 }

@@ -107,9 +107,15 @@ fn an_unknown_name_in_the_environment_is_refused_with_its_place() {
 }
 
 #[test]
-fn other_variables_and_those_of_the_tests_are_passed_over() {
-    let environment =
-        [("PATH", "/bin"), ("signpost_http__listen", "x"), ("SIGNPOST", "x"), ("SIGNPOST_TEST_ANYTHING", "x")];
+fn other_variables_and_those_of_the_tests_and_of_the_client_are_passed_over() {
+    let environment = [
+        ("PATH", "/bin"),
+        ("signpost_http__listen", "x"),
+        ("SIGNPOST", "x"),
+        ("SIGNPOST_TEST_ANYTHING", "x"),
+        ("SIGNPOST_API_URL", "https://go.example"),
+        ("SIGNPOST_API_KEY", "x"),
+    ];
     assert!(with_environment(&environment).is_ok());
 }
 
@@ -269,6 +275,10 @@ fn no_password_in_a_value_is_shown() {
             "ftp://operator:SECRET@host",
             "operator:SECRET@host:9042",
         ] {
+            if name.starts_with("fallbacks.") && url.contains('?') {
+                // Visitors are sent there: its query is no secret.
+                continue;
+            }
             let url = url.replace("SECRET", SECRET);
             let value = if is_list { format!("[{url:?}]") } else { format!("{url:?}") };
             let (section, key) = name.rsplit_once('.').unwrap_or(("", &name));

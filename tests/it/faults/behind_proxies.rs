@@ -117,7 +117,7 @@ fn third_behind_proxies(runtime: &Runtime, links_ttl: Duration) -> (Nodes, Proxi
     (Nodes::start_on(keyspace, &proxies.place, links_ttl), proxies)
 }
 
-/// What becomes of edits that are late.
+/// The outcome of edits that are late.
 struct LateEdits {
     /// Those that were sent.
     sent: UnboundedReceiver<(RequestFrame, Option<u16>)>,

@@ -43,7 +43,7 @@ fn counted_by_the_next_start(directory: &Path, link: &str) -> u64 {
     summary.expect(200).json()["total_hits"].as_u64().unwrap()
 }
 
-/// Sends `signals` under load; answers the process's end, how long that took, and what became of the visits.
+/// Sends `signals` under load; answers the process's end, how long that took, and the outcome of the visits.
 fn end_under_load(process: Process, link: &str, signals: &[&str]) -> (Ended, Duration, Visits) {
     let (address, links) = (process.address, [link.to_owned()]);
     let (mut random, mut visits) = (Random::seeded(), Visits::default());

@@ -41,7 +41,7 @@ struct Scene {
     webhook: String,
 }
 
-/// What became of the requests of one connection, or of several.
+/// The outcome of the requests of one connection, or of several.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     requests: u64,

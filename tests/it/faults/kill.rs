@@ -136,7 +136,7 @@ fn program(directory: &Path) -> Program {
     Program::under_load(directory).set("SIGNPOST_TIERS__FREE__LINKS_PER_MONTH", &LINK_LIMIT.to_string())
 }
 
-/// What became of creations.
+/// The outcome of creations.
 #[derive(Default)]
 struct Creations {
     ids: Vec<String>,
@@ -175,7 +175,7 @@ fn create_some(address: std::net::SocketAddr, key: &str, mut random: Random) -> 
     (creations, visits)
 }
 
-/// Checks all counters of a link against what became of its visits; answers its total.
+/// Checks all counters of a link against the outcome of its visits; answers its total.
 fn check_counters(process: &Process, link: &str, visits: &Visits) -> u64 {
     let analytics = get(process, ROOT_KEY, &format!("/links/{link}/analytics"));
     let total = analytics["total_hits"].as_u64().unwrap();

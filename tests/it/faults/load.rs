@@ -1,4 +1,4 @@
-//! Load on a child process, and an exact account of what became of it.
+//! Load on a child process, and an exact account of the outcome of it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -94,7 +94,7 @@ pub const AGENTS: [(&str, &str); 3] = [
 pub const REFERRERS: [(&str, &str); 3] =
     [("news.example", "https://www.news.example/a?b=c"), ("blog.example", "http://blog.example:8080/"), ("", "")];
 
-/// What became of redirects, by link, and by link and label.
+/// The outcome of redirects, by link, and by link and label.
 #[derive(Debug, Default)]
 pub struct Visits {
     pub links: HashMap<String, Tally>,

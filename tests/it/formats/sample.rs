@@ -122,7 +122,7 @@ fn keys() -> [ApiKey; 5] {
     [root, ApiKey { tier: Tier::Pro, ..key(2, &[key_id(1)]) }, child, rotated, revoked]
 }
 
-/// What became of deliveries of links from 1 on: the first two are of one hit. Before 0.2.0, links could not be changed;
+/// The outcome of deliveries of links from 1 on: the first two are of one hit. Before 0.2.0, links could not be changed;
 /// since then, the last two of link 5 are of hits that met it at other revisions.
 fn deliveries(version: &str) -> [(NewDelivery, DeliveryState); 7] {
     let made = |n, seconds, url| {

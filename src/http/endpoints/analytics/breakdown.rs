@@ -149,7 +149,7 @@ there, as those of the full analytics.
 | `language` | the visitor's first one: `de`, `pt-br` |
 | `utm_source`, `utm_medium`, `utm_campaign`, `utm_term`, `utm_content` | values of the parameters, of the request or else of the target |
 | `destination` | `default` |
-| `bot` | `prefetch`, `preview`, `crawler`, `monitor`, `scanner`, `tool`; persons are `none` |
+| `bot` | `prefetch`, `preview`, `crawler`, `monitor`, `scanner`, `tool`; hits of people have `none` |
 
 A day of UTC can be an end of a range for 90 days (setting `analytics.sheet_days`), and the first of a month for ever. A link
 keeps up to 1,000 labels of each property and month, and up to 200 of a single day; further ones are `other`.

@@ -4,11 +4,11 @@ use actix_web::{HttpRequest, Responder, web};
 use serde_json::json;
 
 use super::records::{KeyPatch, KeyRecord};
-use super::{API_KEYS, DEFAULT_TIER, KEYS, check_name, count_refusal, expires_at, key_id, manager_now, scopes, tier};
+use super::{API_KEYS, DEFAULT_TIER, KEYS, check_name, count_refusal, expires_at, key_id, scopes, tier};
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, Scope};
 use crate::http::Api;
-use crate::http::auth::Caller;
+use crate::http::auth::{self, Caller};
 use crate::http::body::BodyFields;
 use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
@@ -97,7 +97,7 @@ pub async fn change(
 ) -> Result<impl Responder, Problem> {
     let body = merge_patch::read(&request, payload, api.request_timeout).await?;
     let mut fields = BodyFields::parse(&body)?;
-    let caller = manager_now(&api, &caller, &request).await?;
+    let caller = auth::caller_now(&api, KEYS, &caller, &request).await?;
     // Before the fields: only who may change the key is told what is wrong with them.
     let id = api.keys.changeable(&caller, key_id(&path)?).await?.id;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);

@@ -129,8 +129,16 @@ pub async fn unblock(
     caller: Caller,
     request: HttpRequest,
     path: web::Path<String>,
+    payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
-    counted(&api, set_reason(&api, &caller, &path, None, Query::of(&request).into_faults())).await
+    let answer = async {
+        // It has no fields, but clients send an empty object.
+        let body = read_json(&request, payload, api.request_timeout).await?;
+        let mut fields = BodyFields::parse_optional(&body)?;
+        fields.faults = Query::of(&request).into_faults().and(fields.faults);
+        set_reason(&api, &caller, &path, None, fields.into_faults()).await
+    };
+    counted(&api, answer).await
 }
 
 async fn set_reason(

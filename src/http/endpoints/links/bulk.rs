@@ -51,7 +51,7 @@ pub static CREATE_ALL: Endpoint = Endpoint {
         id: "createShortlinks",
         summary: "Create many shortlinks",
         description: "\
-Creates up to 500 links, each as `POST /shorten` does, and answers what became of each, in the order of the request. A link is
+Creates up to 500 links, each as `POST /shorten` does, and answers the outcome of each, in the order of the request. A link is
 created or refused by itself: one that is refused does not affect the others. Its `problem` is what `POST /shorten` would
 answer, with pointers into its own object. The created links are on disk before the request is answered.
 
@@ -77,7 +77,7 @@ may have created links.",
         }),
         answers: &[ResponseDoc {
             status: 200,
-            description: "What became of each link.",
+            description: "The outcome of each link.",
             content: &[json_body::<BulkResults>(BulkResults::example)],
             headers: &["X-Usage-Links-Created", "X-Usage-Links-Limit", "Idempotent-Replayed"],
             ..ResponseDoc::NONE
@@ -103,7 +103,7 @@ pub struct NewShortlinks {
     links: Vec<NewShortlink>,
 }
 
-/// What became of the links of a request.
+/// The outcome of the links of a request.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BulkResults {
     /// How many links were created.
@@ -114,7 +114,7 @@ pub struct BulkResults {
     results: Vec<BulkResult>,
 }
 
-/// What became of a link: `link`, or else `problem`.
+/// The outcome of a link: `link`, or else `problem`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct BulkResult {
     /// The status that `POST /shorten` would have answered.
@@ -139,7 +139,7 @@ impl BulkResult {
 }
 
 impl BulkResults {
-    /// `refused` are links that were not to be created; `links` is what became of those at `places`.
+    /// `refused` are links that were not to be created; `links` is the outcome of those at `places`.
     fn of(api: &Api, places: &[usize], links: &[Result<Link, CreateError>], refused: &[(usize, BulkResult)]) -> Self {
         let mut results = refused.to_vec();
         for (place, link) in places.iter().zip(links) {

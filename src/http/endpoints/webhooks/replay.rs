@@ -95,7 +95,7 @@ only `next_cursor: null` is the end.",
                 },
                 Example {
                     name: "hit",
-                    summary: "One hit, whatever became of its deliveries",
+                    summary: "One hit, whatever the outcome of its deliveries",
                     value: || json!({"hit_id": "019aa557-9f54-7d1e-8a5b-20c4a79e1f36"}),
                 },
             ],

@@ -29,14 +29,14 @@ pub struct WebhookTest {
     url: Option<String>,
 }
 
-/// What became of the tests.
+/// The outcome of the tests.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WebhookTestResults {
     /// In the order of the link's webhooks.
     pub results: Vec<WebhookTestResult>,
 }
 
-/// What became of the test of one webhook.
+/// The outcome of the test of one webhook.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WebhookTestResult {
     /// The webhook's URL, as sent.
@@ -81,10 +81,10 @@ pub static TEST: Endpoint = Endpoint {
         id: "testWebhooks",
         summary: "Test webhooks",
         description: "\
-Sends one request to each webhook of a link, or to that with the `url`, and answers with what became of them, within 10 s.
+Sends one request to each webhook of a link, or to that with the `url`, and answers with their outcomes, within 10 s.
 For the link's owner and the root key.
 
-A test is sent at once and once, and signed like a delivery. It tells of the link as it is now and of a hit that never was:
+A test is sent immediately, without retries, and signed like a delivery. It has the link as it is now and a made-up hit:
 its `hit_id` is in no list and no analytics. It has the header `Signpost-Test: true`. Each test counts in the owner's monthly
 quota of deliveries; one that finds it used up has `failed` with the error `quota exceeded`. If too many webhooks of a key
 are being tested, the answer is 503. At most 10 tests of one host are in flight at once; one that finds no place within the 10 s
@@ -105,7 +105,7 @@ A webhook that is suspended is tested all the same, and is not suspended any mor
         }),
         answers: &[ResponseDoc {
             status: 200,
-            description: "The tests have ended, whatever became of them.",
+            description: "The tests have ended: all outcomes.",
             content: &[json_body::<WebhookTestResults>(|| {
                 json!({"results": [
                     {

@@ -11,7 +11,7 @@ fn together(links: Vec<Link>) -> NewLinks {
     NewLinks { links, spare_ids: Vec::new() }
 }
 
-/// What became of each link: its id, or a word.
+/// The outcome of each link: its id, or a word.
 fn told(made: &MadeLinks) -> Vec<Result<ShortId, &'static str>> {
     let word = |error: &CreateLinkError| match error {
         CreateLinkError::NameTaken => "taken",
