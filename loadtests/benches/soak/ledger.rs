@@ -1,4 +1,4 @@
-//! What became of every request, as its client saw it.
+//! The outcome of every request, as its client saw it.
 
 use std::{ops::AddAssign, time::Duration};
 
@@ -24,7 +24,7 @@ impl Tally {
     }
 }
 
-/// What became of a creation.
+/// The outcome of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// Answered 200, with this id.

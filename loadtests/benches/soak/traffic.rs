@@ -337,7 +337,7 @@ impl Generator {
         }
     }
 
-    /// Notes what became of a request: its answer, or that there is none.
+    /// Notes the outcome of a request: its answer, or that there is none.
     fn settle(&mut self, one: &UnderWay, answer: Option<(u16, &[u8])>, ended: Duration) {
         let status = answer.map(|(status, _)| status);
         let let_in = status.map(|status| status != 429);
@@ -345,7 +345,7 @@ impl Generator {
         match (one.ask, status) {
             (Ask::Redirect { link, .. }, Some(302)) => self.ledger.links[link as usize].answered += 1,
             (Ask::Redirect { link, .. }, None) => self.ledger.links[link as usize].unanswered += 1,
-            // The request's time was up while its commit was under way: what became of it, the answer can't tell.
+            // The request's time was up while its commit was under way: the answer can't tell its outcome.
             (Ask::Creation { .. }, Some(503)) if ended.saturating_sub(one.sent) >= TIME_IS_UP => {}
             (Ask::Creation { .. }, Some(status @ (403 | 429 | 503))) => {
                 self.ledger.creations[one.number].1 = Creation::Refused(status);
