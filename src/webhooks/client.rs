@@ -242,7 +242,12 @@ impl IdleConnections {
         let mut idle = self.all();
         let CountedConnections { by_origin, count } = &mut *idle;
         if *count >= self.max {
-            return;
+            // The one that was used least recently: it is the least likely to be used again.
+            let used = by_origin.values_mut().filter(|of_origin| !of_origin.is_empty());
+            if let Some(of_origin) = used.min_by_key(|of_origin| of_origin.first().map(|(since, _)| *since)) {
+                of_origin.remove(0);
+                *count -= 1;
+            }
         }
         if by_origin.is_empty() {
             tokio::spawn(close_idle(Arc::downgrade(self)));

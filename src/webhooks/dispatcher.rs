@@ -149,6 +149,7 @@ impl WebhookPool {
         self.dispatcher.stop().await;
         let finish = async { self.state.lock().await.outcomes.finish().await };
         if tokio::time::timeout(patience, finish).await.is_err() {
+            self.state.lock().await.outcomes.abandon();
             tracing::info!("webhook attempts did not end in time: they are repeated at the next start");
         }
         self.failures.write_all_lines();

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::Semaphore;
 
 use super::failures::FailureLog;
 use super::flow::Flow;
@@ -28,6 +29,9 @@ pub const GATHER: Duration = Duration::from_millis(3);
 /// How long to wait before a failed write is repeated.
 const STORE_RETRY_DELAY: Duration = Duration::from_millis(250);
 
+/// Writes that are repeated at once: a store that comes back is not flooded.
+const REPEATS_AT_ONCE: usize = 32;
+
 /// A write, which returns its number.
 type OutcomeWrite = Pin<Box<dyn Future<Output = (u64, Result<(), StoreError>)> + Send>>;
 
@@ -41,6 +45,8 @@ pub struct OutcomeWriter {
     /// The outcomes of each write, by its number. They are kept until the store has them: writing them again changes nothing.
     writing: HashMap<u64, Vec<PendingOutcome>>,
     writes: FuturesUnordered<OutcomeWrite>,
+    /// A permit for each write that may be repeated at once.
+    repeats: Arc<Semaphore>,
     /// The write of the outcomes that have not been written before. There is one at a time, so that many outcomes share it.
     first_write: Option<u64>,
     /// How many writes were begun.
@@ -75,6 +81,7 @@ impl OutcomeWriter {
             failures,
             writing: HashMap::new(),
             writes: FuturesUnordered::new(),
+            repeats: Arc::new(Semaphore::new(REPEATS_AT_ONCE)),
             first_write: None,
             begun: 0,
             outage,
@@ -88,12 +95,7 @@ impl OutcomeWriter {
 
     /// Writes outcomes, for ever. The future may be dropped at any await and started again.
     pub async fn run(&mut self) {
-        // A panic has dropped a write.
-        self.writes = FuturesUnordered::new();
-        self.first_write = None;
-        for outcomes in std::mem::take(&mut self.writing).into_values() {
-            self.begin(outcomes, Duration::ZERO);
-        }
+        self.begin_again();
         loop {
             self.write_all().await;
             self.in_flight.ended.notified().await;
@@ -103,6 +105,7 @@ impl OutcomeWriter {
 
     /// Waits for the attempts in flight, and writes their outcomes.
     pub async fn finish(&mut self) {
+        self.begin_again();
         loop {
             self.write_all().await;
             if self.in_flight.under_way() == 0 {
@@ -113,13 +116,27 @@ impl OutcomeWriter {
         }
     }
 
+    /// Begins all writes anew: a panic may have dropped one.
+    fn begin_again(&mut self) {
+        self.abandon();
+        for outcomes in std::mem::take(&mut self.writing).into_values() {
+            self.begin(outcomes, None);
+        }
+    }
+
+    /// Drops the writes under way, and what they hold in the store.
+    pub fn abandon(&mut self) {
+        self.writes = FuturesUnordered::new();
+        self.first_write = None;
+    }
+
     /// Writes the outcomes of all attempts that have ended.
     async fn write_all(&mut self) {
         loop {
             if self.first_write.is_none() {
                 let ended: Vec<_> = self.in_flight.take_ended().into_iter().map(|ended| self.entry(ended)).collect();
                 if !ended.is_empty() {
-                    self.first_write = Some(self.begin(ended, Duration::ZERO));
+                    self.first_write = Some(self.begin(ended, None));
                 }
             }
             tokio::select! {
@@ -133,15 +150,18 @@ impl OutcomeWriter {
         }
     }
 
-    /// Begins a write after a delay, and returns its number.
-    fn begin(&mut self, outcomes: Vec<PendingOutcome>, delay: Duration) -> u64 {
+    /// Begins a write, and returns its number. A repeated write waits before.
+    fn begin(&mut self, outcomes: Vec<PendingOutcome>, repeated_after: Option<Duration>) -> u64 {
         self.begun += 1;
-        let (number, store) = (self.begun, Arc::clone(&self.store));
+        let (number, store, repeats) = (self.begun, Arc::clone(&self.store), Arc::clone(&self.repeats));
         let settlements = outcomes.iter().map(|entry| entry.settlement.clone()).collect();
         self.writing.insert(number, outcomes);
         self.writes.push(Box::pin(async move {
-            if !delay.is_zero() {
+            let mut _permit = None;
+            if let Some(delay) = repeated_after {
                 tokio::time::sleep(delay).await;
+                // The semaphore is never closed.
+                _permit = repeats.acquire().await.ok();
             }
             (number, store.settle_deliveries(settlements).await)
         }));
@@ -165,7 +185,7 @@ impl OutcomeWriter {
                     of_links.entry(entry.settlement.id.link).or_default().push(entry);
                 }
                 for outcomes in of_links.into_values() {
-                    self.begin(outcomes, STORE_RETRY_DELAY);
+                    self.begin(outcomes, Some(STORE_RETRY_DELAY));
                 }
             }
         }

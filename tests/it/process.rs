@@ -83,7 +83,7 @@ fn where_few_files_may_be_open_connections_leave_enough_for_the_store() {
     assert!(process.stderr().contains("max_connections=75"), "{}", process.stderr());
     let mut first = process.connect().unwrap();
     first.post("/shorten", ROOT_KEY, r#"{"redirect_url":"https://example.com/"}"#).unwrap().expect(200);
-    let idle: Vec<_> = (0..2 * LIMIT).map(|_| process.connect().unwrap()).collect();
+    let idle: Vec<_> = (0..LIMIT + 50).map(|_| process.connect().unwrap()).collect();
     let open_files = || fs::read_dir(format!("/proc/{}/fd", process.pid())).unwrap().count();
     soon("all connections are accepted that may be", || open_files() > 150);
     std::thread::sleep(Duration::from_millis(300));

@@ -57,8 +57,10 @@ impl Deliveries {
         let _expected = self.write_due(queue, &retries).await?;
         let changes: Vec<Change> =
             open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();
-        self.put_failed(&changes).await?;
-        let mut written = self.write_states(changes.into_iter(), Writing::First).await.map(drop);
+        let mut written = match self.put_failed(&changes).await {
+            Ok(()) => self.write_states(changes.into_iter(), Writing::First).await.map(drop),
+            Err(error) => Err(error),
+        };
         if written.is_ok() && !retries.is_empty() && !self.leases.queues.is_held(queue) {
             written = Err(lost_queue());
         }

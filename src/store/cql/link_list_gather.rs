@@ -11,7 +11,8 @@ use super::link_lists::LinkListTables;
 use crate::domain::link::{Link, ShortId};
 use crate::store::StoreError;
 
-/// How long a link waits for those before it. One whose rows are out of reach does not hold up the others for longer.
+/// How long a link waits for those before it, and then for the write that it is in. One whose rows are out of reach delays
+/// others no longer, but for the one that writes them.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// Writes of gathered links at once. With one, a creation would wait for two: that under way, and its own.
@@ -68,17 +69,17 @@ impl LinkListTables {
             let writing = tokio::select! {
                 biased;
                 is_written = &mut is_written => return is_written.is_ok(),
-                writing = self.gathered.writing.acquire() => writing,
                 () = &mut waited => {
                     let is_under_way = !self.gathered.give_up(link.id);
-                    return is_under_way && is_written.await.is_ok();
+                    return is_under_way && in_time(is_written).await;
                 }
+                writing = self.gathered.writing.acquire() => writing,
             };
             let (links, written): (Vec<_>, Vec<_>) = self.gathered.take_first().into_iter().unzip();
             if links.is_empty() {
                 // Another creation writes its rows.
                 drop(writing);
-                return is_written.await.is_ok();
+                return in_time(is_written).await;
             }
             if self.put(&links).await.is_ok() {
                 for written in written {
@@ -88,4 +89,9 @@ impl LinkListTables {
             }
         }
     }
+}
+
+/// Whether a write is done soon. One that takes long may be of a link whose rows are out of reach.
+async fn in_time(is_written: oneshot::Receiver<()>) -> bool {
+    matches!(tokio::time::timeout(LONGEST_WAIT, is_written).await, Ok(Ok(())))
 }

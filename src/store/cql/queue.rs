@@ -249,13 +249,12 @@ impl Queues {
     /// Notes that deliveries that were due at these times are about to be settled. Until the returned value is dropped, their
     /// buckets are not counted.
     pub fn settling(&self, due: impl IntoIterator<Item = (Uuid, Timestamp)>) -> Settling<'_> {
-        let buckets: BTreeSet<_> = due.into_iter().map(|(queue, due_at)| (queue, bucket_of(due_at))).collect();
+        let mut buckets: BTreeSet<_> = due.into_iter().map(|(queue, due_at)| (queue, bucket_of(due_at))).collect();
         let mut held = self.held();
-        for (id, number) in &buckets {
-            if let Some(bucket) = held.queues.get_mut(id).and_then(|queue| queue.buckets.get_mut(number)) {
-                bucket.settling += 1;
-            }
-        }
+        buckets.retain(|(id, number)| {
+            let bucket = held.queues.get_mut(id).and_then(|queue| queue.buckets.get_mut(number));
+            bucket.map(|bucket| bucket.settling += 1).is_some()
+        });
         drop(held);
         Settling { queues: self, buckets }
     }
