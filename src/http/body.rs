@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use super::auth::AnswerBy;
 use super::problem::{FieldErrors, Problem, ProblemKind};
+use super::query::Query;
 use super::{idempotency, surrogates};
 
 /// Bounds of a body.
@@ -89,6 +90,13 @@ pub async fn read_json_within(
         idempotency::check_absent(request)?;
     }
     Ok(text)
+}
+
+/// The fields of a body that may be missing, and the faults of the query.
+pub fn optional_fields<'b>(request: &HttpRequest, body: &'b str) -> Result<BodyFields<'b>, Problem> {
+    let mut fields = BodyFields::parse_optional(body)?;
+    fields.faults = Query::of(request).into_faults().and(fields.faults);
+    Ok(fields)
 }
 
 /// A body that is JSON.

@@ -12,13 +12,13 @@ use serde_json::json;
 use utoipa::IntoParams;
 
 use super::analytics::ANALYTICS;
-use crate::domain::key::{Scope, SecretHash};
+use crate::domain::key::Scope;
 use crate::domain::link::LinkName;
 use crate::domain::live_hit::LiveHit;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::feed::{News, RingEntry, StreamPlace, Told};
 use crate::http::Api;
-use crate::http::auth::{Access, Caller, presented_secret};
+use crate::http::auth::{Access, Caller, presented_hash};
 use crate::http::edge::handlers::Handlers;
 use crate::http::endpoint::{
     self, Asks, Content, Docs, Endpoint, Parameters, ResponseDoc, inline_shape, parameters, problem,
@@ -182,7 +182,7 @@ async fn begin(
         api.hit_streams.check(&caller.key, of).await?;
         return Ok(response.finish());
     }
-    let secret = SecretHash::of(presented_secret(request.headers()).unwrap_or_default());
+    let secret = presented_hash(request);
     let stream = api.hit_streams.open(&caller.key, secret, of, after).await?;
     let client = request.conn_data::<Handlers>().cloned();
     client.iter().for_each(Handlers::begin_long_answer);

@@ -18,7 +18,6 @@ use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::body::BodyFields;
 use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, parameters, problem, shape};
 use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
 use crate::http::problem::{FieldErrors, Problem, ProblemKind};
@@ -133,13 +132,6 @@ pub struct DeliveryPage {
     cursor: Option<String>,
     /// Only deliveries with this status.
     status: Option<DeliveryStatusName>,
-}
-
-/// The fields of a body that may be missing, and the faults of the query.
-fn optional_fields<'b>(request: &HttpRequest, body: &'b str) -> Result<BodyFields<'b>, Problem> {
-    let mut fields = BodyFields::parse_optional(body)?;
-    fields.faults = Query::of(request).into_faults().and(fields.faults);
-    Ok(fields)
 }
 
 fn summary(url: String, UrlStatus { summary, suspended_at }: UrlStatus) -> WebhookSummary {

@@ -111,7 +111,7 @@ impl CqlKeys {
         let keys: Vec<Uuid> = list.keys.iter().map(|key| key.0).collect();
         let values = (next(list.turn), keys, maker.0, list.turn);
         match self.cluster.cql.lwt(&self.cluster.statements.list_child, values).await {
-            Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => Err(error.into()),
+            Err(error) if error.is_final() => Err(error.into()),
             outcome => Ok(outcome == Ok(true)),
         }
     }
@@ -206,7 +206,7 @@ impl CqlKeys {
             match self.cluster.cql.lwt(&self.cluster.statements.close_list, (next(list.turn), maker.0, list.turn)).await
             {
                 Ok(true) => break list.keys,
-                Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => return Err(error.into()),
+                Err(error) if error.is_final() => return Err(error.into()),
                 Ok(false) | Err(_) => {}
             }
             if pause.wait().await.is_break() {

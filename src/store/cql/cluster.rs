@@ -130,8 +130,8 @@ impl Cluster {
         loop {
             match ask().await {
                 Ok(answer) => return Ok(answer),
-                Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => return Err(error.into()),
-                Err(CqlError::NotApplied(_) | CqlError::Unknown(_)) => {}
+                Err(error) if error.is_final() => return Err(error.into()),
+                Err(_) => {}
             }
             self.check_open()?;
             tokio::time::sleep(ASK_AGAIN_AFTER).await;

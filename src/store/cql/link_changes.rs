@@ -156,7 +156,7 @@ impl CqlLinks {
             }
             let error = match self.cluster.cql.lwt(&self.cluster.statements.change_link, &sent.row).await {
                 Ok(true) => return Ok(true),
-                Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => return Err(error.into()),
+                Err(error) if error.is_final() => return Err(error.into()),
                 Err(error @ CqlError::NotApplied(_)) => error,
                 // Refused by the row, which an earlier attempt of ours may have written; or unknown.
                 outcome => {
@@ -171,7 +171,7 @@ impl CqlLinks {
                             let refused = || CqlError::NotApplied("an LWT was refused without a later change".into());
                             outcome.err().unwrap_or_else(refused)
                         }
-                        Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => return Err(error.into()),
+                        Err(error) if error.is_final() => return Err(error.into()),
                         Err(error) => error,
                     }
                 }

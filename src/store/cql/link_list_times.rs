@@ -1,6 +1,7 @@
 //! Reads the rows of lists by time: bucket after bucket, several at once where those before had too few rows.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 
 use super::cluster::Cluster;
@@ -59,10 +60,7 @@ impl LinkListTables {
     /// are.
     async fn buckets(&self, list: &TimeList, bounds: &TimeBounds, order: ListOrder) -> Result<Vec<i32>, StoreError> {
         let (cql, statements) = (&self.cluster.cql, &self.cluster.statements);
-        let statement = match order {
-            ListOrder::Newest => &statements.newest_link_list_buckets,
-            ListOrder::Oldest => &statements.oldest_link_list_buckets,
-        };
+        let statement = in_order(order, &statements.newest_link_list_buckets, &statements.oldest_link_list_buckets);
         let (kind, owner, value) = columns_of(&with_buckets_of(list));
         let (from, until) = (timestamp_from(bounds.first.0), timestamp_from(bounds.end.0));
         let limit = i32::try_from(BUCKETS_OF_A_CALL + 1).unwrap_or(i32::MAX);
@@ -79,14 +77,13 @@ impl LinkListTables {
         bounds: &TimeBounds,
         query: &LinkListQuery,
     ) -> Result<Vec<IndexRow>, StoreError> {
-        let limit = i32::try_from(query.limit).unwrap_or(i32::MAX).saturating_add(1);
         let rows = match list.kind {
             TimeListKind::All | TimeListKind::Tag => {
-                let of_part = |part: i8| self.rows_of_part(list, bucket, part, bounds, query.order, limit);
+                let of_part = |part: i8| self.rows_of_part(list, bucket, part, bounds, query);
                 let parts = stream::iter(0..parts(list)).map(of_part).buffered(PARTITIONS_AT_ONCE);
                 parts.try_collect::<Vec<_>>().await?.concat()
             }
-            TimeListKind::Target => self.rows_of_target(list, bucket, bounds, query.order, limit).await?,
+            TimeListKind::Target => self.rows_of_target(list, bucket, bounds, query).await?,
         };
         let mut found = Vec::new();
         for (at, link, revision) in rows {
@@ -107,17 +104,14 @@ impl LinkListTables {
         bucket: i32,
         part: i8,
         bounds: &TimeBounds,
-        order: ListOrder,
-        limit: i32,
+        query: &LinkListQuery,
     ) -> Result<Vec<ListedRow>, StoreError> {
         let Cluster { cql, statements, .. } = &*self.cluster;
-        let statement = match order {
-            ListOrder::Newest => &statements.newest_links,
-            ListOrder::Oldest => &statements.oldest_links,
-        };
+        let statement = in_order(query.order, &statements.newest_links, &statements.oldest_links);
         let (kind, owner, value) = columns_of(list);
         let ((first, first_id), (end, end_id)) = (&bounds.first, &bounds.end);
-        let values = (kind, owner, value, bucket, part, *first, first_id.as_str(), *end, end_id.as_str(), limit);
+        let values =
+            (kind, owner, value, bucket, part, *first, first_id.as_str(), *end, end_id.as_str(), one_more(query));
         Ok(cql.read(statement, values).await?)
     }
 
@@ -126,19 +120,32 @@ impl LinkListTables {
         list: &TimeList,
         month: i32,
         bounds: &TimeBounds,
-        order: ListOrder,
-        limit: i32,
+        query: &LinkListQuery,
     ) -> Result<Vec<ListedRow>, StoreError> {
         let Cluster { cql, statements, .. } = &*self.cluster;
-        let statement = match order {
-            ListOrder::Newest => &statements.newest_links_to,
-            ListOrder::Oldest => &statements.oldest_links_to,
-        };
+        let statement = in_order(query.order, &statements.newest_links_to, &statements.oldest_links_to);
         let (target, owner) = (list.value.to_vec(), list.owner.0);
         let ((first, first_id), (end, end_id)) = (&bounds.first, &bounds.end);
-        let values = (target, month, owner, *first, first_id.as_str(), owner, *end, end_id.as_str(), limit);
+        let values = (target, month, owner, *first, first_id.as_str(), owner, *end, end_id.as_str(), one_more(query));
         Ok(cql.read(statement, values).await?)
     }
+}
+
+/// Of two statements, the one that reads in this order.
+fn in_order<'s>(
+    order: ListOrder,
+    newest: &'s PreparedStatement,
+    oldest: &'s PreparedStatement,
+) -> &'s PreparedStatement {
+    match order {
+        ListOrder::Newest => newest,
+        ListOrder::Oldest => oldest,
+    }
+}
+
+/// How many rows are read: one more tells that there are more.
+fn one_more(query: &LinkListQuery) -> i32 {
+    i32::try_from(query.limit).unwrap_or(i32::MAX).saturating_add(1)
 }
 
 /// Between which places rows are read: after the first, before the end.

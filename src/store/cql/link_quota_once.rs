@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::link_quota::{LinkQuota, LinkQuotas};
 use super::once::{CqlOnce, OnceRow};
-use super::outcome::CqlError;
 use crate::domain::quota::MonthlyLimit;
 use crate::store::StoreError;
 use crate::store::once::OnceTicket;
@@ -109,7 +108,7 @@ impl LinkQuotas {
                 quota.saw(then.used);
                 Ok(CountStep::Claimed(then))
             }
-            Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => Err(error.into()),
+            Err(error) if error.is_final() => Err(error.into()),
             Ok(false) => Ok(CountStep::Again),
             Err(_) => {
                 *sent_on = Some(used);

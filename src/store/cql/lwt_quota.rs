@@ -80,7 +80,7 @@ pub async fn raise_count<Q: LwtQuota>(quota: &mut Q, known: &mut KnownMonth) -> 
                 *known = KnownMonth { used: claim.then, claim: Some(claim.number) };
                 return Ok(claim.share);
             }
-            Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => return Err(error.into()),
+            Err(error) if error.is_final() => return Err(error.into()),
             // Refused because the count has changed, or unknown: the month shows which.
             Ok(false) | Err(_) => {}
         }

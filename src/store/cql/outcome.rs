@@ -46,6 +46,11 @@ impl CqlError {
         }
     }
 
+    /// Whether a retry does not help.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Unusable(_) | Self::Refused(_))
+    }
+
     /// A read changes nothing, however it ends.
     pub fn of_read(self) -> Self {
         match self {

@@ -400,7 +400,7 @@ impl Cql {
         loop {
             let error = match attempt().await {
                 Ok(true) => return Ok(true),
-                Err(error @ (CqlError::Unusable(_) | CqlError::Refused(_))) => return Err(error),
+                Err(error) if error.is_final() => return Err(error),
                 Err(error @ CqlError::NotApplied(_)) => error,
                 // Refused by the existing row, which an earlier attempt of ours may have written; or unknown.
                 outcome => match settle().await {

@@ -1,4 +1,4 @@
-//! Keys that keys create: who created them, how many live, when they expire, and the outcome of them.
+//! Keys that keys create: who created them, how many live, when they expire, and how they end.
 
 use std::sync::Arc;
 use std::time::Duration;

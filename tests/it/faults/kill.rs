@@ -175,7 +175,7 @@ fn create_some(address: std::net::SocketAddr, key: &str, mut random: Random) -> 
     (creations, visits)
 }
 
-/// Checks all counters of a link against the outcome of its visits; answers its total.
+/// Checks all counters of a link against the outcomes of its visits; returns its total.
 fn check_counters(process: &Process, link: &str, visits: &Visits) -> u64 {
     let analytics = get(process, ROOT_KEY, &format!("/links/{link}/analytics"));
     let total = analytics["total_hits"].as_u64().unwrap();

@@ -1,4 +1,4 @@
-//! Load on a child process, and an exact account of the outcome of it.
+//! Load on a child process, and an exact count of its outcomes.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -10,7 +10,7 @@ use super::{CHANGES, ChangeAnswer, LINKS, changed, counted};
 use crate::domain::link::{Link, LinkName};
 use crate::http::Api;
 use crate::http::auth::Caller;
-use crate::http::body::{BodyFields, read_json};
+use crate::http::body::{BodyFields, optional_fields, read_json};
 use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
     shape,
@@ -134,9 +134,8 @@ pub async fn unblock(
     let answer = async {
         // It has no fields, but clients send an empty object.
         let body = read_json(&request, payload, api.request_timeout).await?;
-        let mut fields = BodyFields::parse_optional(&body)?;
-        fields.faults = Query::of(&request).into_faults().and(fields.faults);
-        set_reason(&api, &caller, &path, None, fields.into_faults()).await
+        let faults = optional_fields(&request, &body)?.into_faults();
+        set_reason(&api, &caller, &path, None, faults).await
     };
     counted(&api, answer).await
 }

@@ -51,7 +51,7 @@ pub static CREATE_ALL: Endpoint = Endpoint {
         id: "createShortlinks",
         summary: "Create many shortlinks",
         description: "\
-Creates up to 500 links, each as `POST /shorten` does, and answers the outcome of each, in the order of the request. A link is
+Creates up to 500 links, each as `POST /shorten` does, and answers with the outcome of each, in the order of the request. A link is
 created or refused by itself: one that is refused does not affect the others. Its `problem` is what `POST /shorten` would
 answer, with pointers into its own object. The created links are on disk before the request is answered.
 

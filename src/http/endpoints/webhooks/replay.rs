@@ -9,14 +9,14 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{ACTIONS, WEBHOOKS, optional_fields};
+use super::{ACTIONS, WEBHOOKS};
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::HitId;
 use crate::domain::link::{Link, LinkName};
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
 use crate::http::Api;
 use crate::http::auth::Caller;
-use crate::http::body::{BodyFields, read_json};
+use crate::http::body::{BodyFields, optional_fields, read_json};
 use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
     shape,

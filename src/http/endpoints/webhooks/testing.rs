@@ -5,11 +5,11 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::{ACTIONS, WEBHOOKS, optional_fields};
+use super::{ACTIONS, WEBHOOKS};
 use crate::domain::link::{Link, LinkName};
 use crate::http::Api;
 use crate::http::auth::Caller;
-use crate::http::body::read_json;
+use crate::http::body::{optional_fields, read_json};
 use crate::http::endpoint::{
     self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
     shape,
@@ -105,7 +105,7 @@ A webhook that is suspended is tested all the same, and is not suspended any mor
         }),
         answers: &[ResponseDoc {
             status: 200,
-            description: "The tests have ended: all outcomes.",
+            description: "The results of the tests.",
             content: &[json_body::<WebhookTestResults>(|| {
                 json!({"results": [
                     {
