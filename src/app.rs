@@ -14,6 +14,7 @@ mod limits;
 mod listeners;
 mod master_key;
 mod meters;
+mod named_files;
 mod open_files;
 mod opening;
 mod pages;
@@ -33,6 +34,7 @@ use actix::Arbiter;
 use futures_util::future::LocalBoxFuture;
 use thiserror::Error;
 
+use self::named_files::NamedFiles;
 use crate::actors::hit_counter::{CountAll, HitCounter};
 use crate::actors::key_shard::{KeyShards, ShardStartError};
 use crate::actors::supervisor::{Handle, Supervisor};
@@ -192,11 +194,7 @@ pub fn api_document(config: &Config) -> String {
 /// The error of the start.
 pub fn check(config: &Config) -> Result<(), StartError> {
     let base_url = BaseUrl::new(config.http.base_url_at(config.http.listen).as_url().clone());
-    build::open_places(config)?;
-    bots::open(config)?;
-    blocked_hosts::open(config)?;
-    pages::open(config, &base_url)?;
-    pages::fallbacks(config, &base_url).map(drop)
+    NamedFiles::read(config, &base_url).map(drop)
 }
 
 /// Migrates the store's schema and returns the names of the applied files. The embedded store has no schema.

@@ -11,7 +11,7 @@ use clap::Parser;
 use signpost::app::{self, App, FirstStartSecrets};
 use signpost::cli::{Cli, Command};
 use signpost::config::{Config, LogFormat, LogLevel, StoreKind};
-use signpost::telemetry::logging::{self, Console, Format};
+use signpost::telemetry::logging::{self, CommandOutput, Format};
 use signpost::transfer::Imported;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,117 +44,124 @@ fn main() -> ExitCode {
         Ok(config) => config,
         Err(error) => {
             let format = Config::log_format(file, std::env::vars_os(), directory);
-            return fail(console_of(format), &error);
+            return fail(output_of(format), &error);
         }
     };
-    let console = console_of(config.log.format);
+    let output = output_of(config.log.format);
     let command = cli.command.unwrap_or_default();
     // The server logs them itself.
     if !matches!(command, Command::Serve) {
         for renamed in config.renamed() {
-            console.warn(&renamed.to_string());
+            output.warn(&renamed.to_string());
         }
     }
     // Before there are other threads.
-    signpost::threads::answer_soon();
+    signpost::threads::use_short_time_slices();
     match command {
-        Command::CheckConfig => check_config(&config, console),
-        Command::Migrate => migrate(&config, console),
-        Command::Export { file } => export(&config, &file, console),
-        Command::Import { file } => import(&config, &file, console),
-        Command::Healthcheck => healthcheck(&config, console),
+        Command::CheckConfig => check_config(&config, output),
+        Command::Migrate => migrate(&config, output),
+        Command::Export { file } => export(&config, &file, output),
+        Command::Import { file } => import(&config, &file, output),
+        Command::Healthcheck => healthcheck(&config, output),
         Command::Openapi => print(&app::api_document(&config)),
-        Command::Bots { agent } => describe_agent(&config, &agent, console),
-        Command::Serve => serve(&config, console),
+        Command::Bots { agent } => describe_agent(&config, &agent, output),
+        Command::Serve => serve(&config, output),
     }
 }
 
 /// Help and version are plain text in every log format.
 fn answer_command_line(error: &clap::Error) -> ExitCode {
-    let console = console_of(Config::log_format(None, std::env::vars_os(), Path::new(".")));
-    if !error.use_stderr() || console.0 == Format::Text {
+    let output = output_of(Config::log_format(None, std::env::vars_os(), Path::new(".")));
+    if !error.use_stderr() || output.0 == Format::Text {
         error.exit();
     }
-    console.fail(&error.to_string().trim_end());
+    output.fail(&error.to_string().trim_end());
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 
-fn console_of(format: LogFormat) -> Console {
-    Console(match format {
+fn output_of(format: LogFormat) -> CommandOutput {
+    CommandOutput(match format {
         LogFormat::Text => Format::Text,
         LogFormat::Json => Format::Json,
     })
 }
 
-fn check_config(config: &Config, console: Console) -> ExitCode {
+fn check_config(config: &Config, output: CommandOutput) -> ExitCode {
     match app::check(config) {
         Ok(()) => print(&config.effective()),
-        Err(error) => fail(console, &error),
+        Err(error) => fail(output, &error),
     }
 }
 
-fn describe_agent(config: &Config, agent: &str, console: Console) -> ExitCode {
+fn describe_agent(config: &Config, agent: &str, output: CommandOutput) -> ExitCode {
     match app::describe_agent(config, agent) {
-        Ok(description) => say(console, &description),
-        Err(error) => fail(console, &error),
+        Ok(description) => say(output, &description),
+        Err(error) => fail(output, &error),
     }
 }
 
-fn healthcheck(config: &Config, console: Console) -> ExitCode {
+fn healthcheck(config: &Config, output: CommandOutput) -> ExitCode {
     match app::readiness_of_server(config) {
-        Ok(answer) if answer.ready => say(console, "ready"),
-        Ok(answer) => fail(console, &format!("not ready: {}", answer.status_line)),
-        Err(error) => fail(console, &format!("{} does not answer: {error}", config.admin.listen)),
+        Ok(answer) if answer.ready => say(output, "ready"),
+        Ok(answer) => fail(output, &format!("not ready: {}", answer.status_line)),
+        Err(error) => fail(output, &format!("{} does not answer: {error}", config.admin.listen)),
     }
 }
 
-fn migrate(config: &Config, console: Console) -> ExitCode {
+fn migrate(config: &Config, output: CommandOutput) -> ExitCode {
     if config.store.kind == StoreKind::Embedded {
-        return say(console, "The embedded store needs no migration.");
+        return say(output, "The embedded store needs no migration.");
     }
-    log_for_collectors(config, console);
+    log_for_collectors(config, output);
     match actix_web::rt::System::new().block_on(app::migrate(config)) {
-        Ok(files) if files.is_empty() => say(console, "Nothing to do."),
-        Ok(files) => say(console, &format!("Applied {}.", files.join(", "))),
-        Err(error) => fail(console, &error),
+        Ok(files) if files.is_empty() => say(output, "Nothing to do."),
+        Ok(files) => say(output, &format!("Applied {}.", files.join(", "))),
+        Err(error) => fail(output, &error),
     }
 }
 
-fn export(config: &Config, file: &Path, console: Console) -> ExitCode {
-    log_for_collectors(config, console);
+fn export(config: &Config, file: &Path, output: CommandOutput) -> ExitCode {
+    log_for_collectors(config, output);
     match actix_web::rt::System::new().block_on(app::export(config, file)) {
         Ok(exported) => {
             if exported.leaves_deliveries {
-                console.warn("webhook deliveries are pending: they are not exported and remain in this store");
+                output.warn("webhook deliveries are pending: they are not exported and remain in this store");
+            }
+            match exported.uncounted_hits {
+                Ok(0) => {}
+                Ok(hits) => output.warn(&format!(
+                    "{hits} hits are only in the journal: they are not exported. Start and stop the service, and export again to have them"
+                )),
+                Err(error) => output.warn(&format!("hits that are only in the journal are not exported: {error}")),
             }
             if !exported.has_master_key {
-                console.warn("importing this export requires this store's master key, which is not on this machine: keep that key");
+                output.warn("importing this export requires this store's master key, which is not on this machine: keep that key");
             }
             let counts = exported.counts;
             let (links, keys, counters) = (counts.links, counts.keys, counts.counters);
-            say(console, &format!("Exported {links} links, {keys} keys, {counters} counters."))
+            say(output, &format!("Exported {links} links, {keys} keys, {counters} counters."))
         }
-        Err(error) => fail(console, &error),
+        Err(error) => fail(output, &error),
     }
 }
 
-fn import(config: &Config, file: &Path, console: Console) -> ExitCode {
-    log_for_collectors(config, console);
+fn import(config: &Config, file: &Path, output: CommandOutput) -> ExitCode {
+    log_for_collectors(config, output);
     match actix_web::rt::System::new().block_on(app::import(config, file)) {
         Ok(Imported::Now(counts)) => {
             let (links, keys, counters) = (counts.links, counts.keys, counts.counters);
-            say(console, &format!("Imported {links} links, {keys} keys, {counters} counters."))
+            say(output, &format!("Imported {links} links, {keys} keys, {counters} counters."))
         }
-        Ok(Imported::Before) => say(console, "Nothing to do: the file was already imported."),
-        Err(error) => fail(console, &error),
+        Ok(Imported::Before) => say(output, "Nothing to do: the file was already imported."),
+        Err(error) => fail(output, &error),
     }
 }
 
 /// With `log.format = "json"` a command logs its progress. As text, it prints its result only.
-fn log_for_collectors(config: &Config, console: Console) {
-    if console.0 == Format::Json {
+fn log_for_collectors(config: &Config, output: CommandOutput) {
+    if output.0 == Format::Json {
         // Fails only if logging was started before.
-        let _ = logging::init(level_of(config), console.0);
+        let _ = logging::init(level_of(config), output.0);
     }
 }
 
@@ -169,9 +176,9 @@ fn level_of(config: &Config) -> LevelFilter {
     }
 }
 
-fn serve(config: &Config, console: Console) -> ExitCode {
-    if let Err(error) = logging::init(level_of(config), console.0) {
-        return fail(console, &error);
+fn serve(config: &Config, output: CommandOutput) -> ExitCode {
+    if let Err(error) = logging::init(level_of(config), output.0) {
+        return fail(output, &error);
     }
     for renamed in config.renamed() {
         tracing::warn!(%renamed, "a setting has its old name");
@@ -180,21 +187,21 @@ fn serve(config: &Config, console: Console) -> ExitCode {
     actix_web::rt::System::new().block_on(async {
         let signals = match EndSignals::listen() {
             Ok(signals) => signals,
-            Err(error) => return fail(console, &error),
+            Err(error) => return fail(output, &error),
         };
         let has_console = config.console.enabled;
         let show = |secrets: FirstStartSecrets<'_>, base_url: &str| show_secrets(secrets, base_url, has_console);
         let app = match App::build(config, &show).await {
             Ok(app) => app,
-            Err(error) => return fail(console, &error),
+            Err(error) => return fail(output, &error),
         };
-        if let Err(error) = print_address(&app, has_console, console) {
-            return fail(console, &error);
+        if let Err(error) = print_address(&app, has_console, output) {
+            return fail(output, &error);
         }
         warn_about_base_url(config, &app);
         match app.run(Box::pin(signals.first_while_serving())).await {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(console, &error),
+            Err(error) => fail(output, &error),
         }
     })
 }
@@ -244,13 +251,13 @@ fn show_secrets(secrets: FirstStartSecrets<'_>, base_url: &str, has_console: boo
 }
 
 /// With JSON the log line "serving" takes its place, a moment later.
-fn print_address(app: &App, has_console: bool, console: Console) -> io::Result<()> {
-    if console.0 == Format::Json {
+fn print_address(app: &App, has_console: bool, output: CommandOutput) -> io::Result<()> {
+    if output.0 == Format::Json {
         return Ok(());
     }
     let (version, address, base_url) = (env!("CARGO_PKG_VERSION"), app.address, &app.base_url);
     let page = if has_console { format!("console: {base_url}/console, ") } else { String::new() };
-    console.say(&format!("Signpost {version} serves on {address} ({page}API reference: {base_url}/docs)"))
+    output.say(&format!("Signpost {version} serves on {address} ({page}API reference: {base_url}/docs)"))
 }
 
 /// Without `http.base_url`, short links begin with the listen address, often `0.0.0.0`, which other machines can't
@@ -340,14 +347,14 @@ async fn handle_signals(
 
 /// Prints a command's output, which has the same format in every log format.
 fn print(text: &str) -> ExitCode {
-    Console(Format::Text).say(text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    CommandOutput(Format::Text).say(text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-fn say(console: Console, text: &str) -> ExitCode {
-    console.say(text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+fn say(output: CommandOutput, text: &str) -> ExitCode {
+    output.say(text).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
-fn fail(console: Console, error: &dyn std::fmt::Display) -> ExitCode {
-    console.fail(error);
+fn fail(output: CommandOutput, error: &dyn std::fmt::Display) -> ExitCode {
+    output.fail(error);
     ExitCode::FAILURE
 }

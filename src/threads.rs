@@ -30,25 +30,25 @@ pub fn lower_priority() {
     if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "can't lower a thread's priority");
     }
-    take_turns_of(BACKGROUND_TURN);
+    set_time_slice(BACKGROUND_TIME_SLICE);
 }
 
-/// Has the scheduler give the current thread, and all that it starts, the core as soon as they are woken, unless they are background
-/// threads.
+/// Sets a short scheduler time slice for the current thread and for all threads that it starts, except background threads. So the scheduler
+/// runs them as soon as they are woken.
 ///
 /// A thread that is woken takes the core from one whose turns are longer. Among equal ones it waits until the other's turn
 /// of some milliseconds is over, whatever their priorities. So threads that answer requests together have equal turns:
 /// else they would take the core from each other for each message.
-pub fn answer_soon() {
-    take_turns_of(FOREGROUND_TURN);
+pub fn use_short_time_slices() {
+    set_time_slice(FOREGROUND_TIME_SLICE);
 }
 
 /// The shortest turns that the scheduler gives.
-const FOREGROUND_TURN: Duration = Duration::from_micros(100);
-const BACKGROUND_TURN: Duration = Duration::from_micros(200);
+const FOREGROUND_TIME_SLICE: Duration = Duration::from_micros(100);
+const BACKGROUND_TIME_SLICE: Duration = Duration::from_micros(200);
 
 /// Asks the scheduler for turns of this length (Linux 6.12; earlier ones ignore it).
-fn take_turns_of(turn: Duration) {
+fn set_time_slice(turn: Duration) {
     let mut attributes = SchedulingAttributes::default();
     let size = SchedulingAttributes::BYTES;
     // SAFETY: the kernel writes at most `size` bytes, as many as the structure has; thread 0 is the current one.
@@ -63,7 +63,7 @@ fn take_turns_of(turn: Duration) {
     #[allow(unsafe_code, reason = "no library has this call")]
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if set != 0 {
-        tracing::debug!(error = %io::Error::last_os_error(), "can't set the length of a thread's turns");
+        tracing::debug!(error = %io::Error::last_os_error(), "can't set a thread's scheduler time slice");
     }
 }
 
@@ -119,7 +119,7 @@ pub fn yield_periodically() {
     if NEXT_YIELD.get().is_some_and(|then| now < then) {
         return;
     }
-    see_background(now);
+    note_background(now);
     let used = own_cpu_time();
     let left = RUN_ENDS.get().saturating_sub(used);
     if left > SHORTEST_REST {
@@ -129,7 +129,7 @@ pub fn yield_periodically() {
     }
     yield_now();
     let back = Instant::now();
-    see_background(back);
+    note_background(back);
     let run = run_time_after(back - now);
     RUN_ENDS.set(used.saturating_add(run));
     NEXT_YIELD.set(Some(back + run));
@@ -153,7 +153,7 @@ pub fn yield_to_background(last: Instant) {
     NEXT_YIELD.set(Some(Instant::now() + FOREGROUND_RUN));
 }
 
-fn see_background(now: Instant) {
+fn note_background(now: Instant) {
     seen_on_this_core().store(micros(now), Ordering::Relaxed);
 }
 

@@ -1,4 +1,4 @@
-//! How Signpost knows whom it talks to, where it is the client.
+//! TLS of outgoing connections.
 
 use rustls::{ClientConfig, RootCertStore};
 
@@ -9,7 +9,7 @@ pub fn system_roots() -> RootCertStore {
     roots
 }
 
-/// As [`system_roots`]; where the system has none, those of the web. For servers anywhere on it.
+/// As [`system_roots`], or Mozilla's certificate authorities if the system has none. For public servers.
 pub fn web_roots() -> RootCertStore {
     let mut roots = system_roots();
     if roots.is_empty() {

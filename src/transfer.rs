@@ -43,7 +43,9 @@ pub enum TransferError {
     OtherStore(PathBuf),
     #[error("{} was begun by another release: name another file, or delete it", .0.display())]
     OtherRelease(PathBuf),
-    #[error("{} is incomplete: run the export again, it resumes", .0.display())]
+    #[error("a node was started during the export: stop all nodes, and run the export again")]
+    Served,
+    #[error("{} is incomplete: run the export again", .0.display())]
     Incomplete(PathBuf),
     #[error("{}, line {line}: {reason}", path.display())]
     Damaged { path: PathBuf, line: u64, reason: String },
@@ -140,6 +142,9 @@ struct Header {
     at: Time,
     /// The id of the root key, which identifies the exported store.
     root_key: Option<Vec<u8>>,
+    /// The store's mark of the last start of a node. A start after the first line was written changes records that the file has.
+    #[serde(default)]
+    last_start: u64,
 }
 
 /// The position from which to resume.

@@ -236,7 +236,7 @@ fn whole() {
     row(
         "near look-up",
         |_| {
-            let mut near = api.redirects.near_links();
+            let mut near = api.redirects.worker_cache();
             near.put(&api.redirects.cached(&link).unwrap().unwrap());
             move |_| assert!(black_box(near.get(black_box(&link))).is_some())
         },

@@ -1,11 +1,12 @@
 //! The CQL engine that the tests use.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use base64::Engine as _;
 
-use crate::{home, product};
+use crate::{home, measure, product};
 
 /// Nodes that are there, or were started and end with this process.
 pub struct Engine {
@@ -51,6 +52,13 @@ impl Engine {
         ];
         let of_the_cluster = of_the_cluster.map(|(name, value)| (name.to_owned(), value.to_owned()));
         product::settings().into_iter().chain(of_the_cluster).collect()
+    }
+
+    /// CPU time of all nodes since their start, in microseconds; of nodes that this process has not started it is not known.
+    pub fn cpu(&self) -> Option<u64> {
+        let up = self.started.as_ref()?.id();
+        let children = fs::read_to_string(format!("/proc/{up}/task/{up}/children")).unwrap();
+        Some(children.split_whitespace().map(|pid| measure::cpu(pid.parse().unwrap())).sum())
     }
 
     pub fn description(&self) -> String {

@@ -1,6 +1,6 @@
 //! The hit counter reads the hit journal and counts its records in the store.
 
-mod live_telling;
+mod live_hit_publisher;
 mod recovery;
 
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture};
 use tokio::sync::Mutex;
 
-use live_telling::LiveTelling;
+use live_hit_publisher::LiveHitPublisher;
 use recovery::Recovery;
 
 use super::supervisor::{RestartHook, Supervisor, SupervisorOptions};
 use super::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::counting::aggregator::HitAggregator;
-use crate::counting::kept_rules::KeptRules;
+use crate::counting::bot_rules_file::BotRulesFile;
 use crate::domain::bots::BotRules;
 use crate::domain::hit::{HitBatch, HitCursor, Position};
 use crate::feed::HitFeed;
@@ -68,10 +68,10 @@ pub struct CountingState {
     cursor: HitCursor,
     /// A batch that was sent to the store, with an unknown outcome. The same batch is sent again before any other.
     pending: Option<Arc<HitBatch>>,
-    /// Live streams, and the hits of the pending batch that they are not told yet.
-    streams: Option<LiveTelling>,
+    /// Publishes hits to live streams. Holds those of the pending batch that are not published yet.
+    streams: Option<LiveHitPublisher>,
     /// Keeps the rules for bots of the batch that the store has begun to count.
-    kept_rules: Option<KeptRules>,
+    bot_rules_file: Option<BotRulesFile>,
     /// The rules of the batch that an earlier process had started to count.
     begun_rules: Option<BotRules>,
     wakes: CounterWakes,
@@ -129,7 +129,7 @@ impl CountingState {
             cursor,
             pending: None,
             streams: None,
-            kept_rules: None,
+            bot_rules_file: None,
             begun_rules: None,
             wakes,
             last_batch: (0, Duration::ZERO),
@@ -142,9 +142,9 @@ impl CountingState {
     /// Keeps the rules for bots in this file, for a store that may have begun a batch when its node dies. A batch that an earlier
     /// life has begun is made with the rules that are in the file.
     #[must_use]
-    pub fn with_rules_kept_in(mut self, path: PathBuf) -> Self {
-        let (file, rules) = KeptRules::open(path);
-        self.kept_rules = Some(file);
+    pub fn with_bot_rules_file(mut self, path: PathBuf) -> Self {
+        let (file, rules) = BotRulesFile::open(path);
+        self.bot_rules_file = Some(file);
         self.begun_rules = rules.filter(|_| self.cursor.begun > self.cursor.counted);
         self
     }
@@ -153,7 +153,7 @@ impl CountingState {
     #[must_use]
     pub fn with_streams(mut self, feed: Arc<HitFeed>) -> Self {
         self.aggregator.note_hits(feed.capture());
-        self.streams = Some(LiveTelling::new(feed));
+        self.streams = Some(LiveHitPublisher::new(feed));
         self
     }
 
@@ -188,11 +188,11 @@ impl CountingState {
             }
         }
         if let Some(batch) = &self.pending {
-            // Before they are counted: after a crash in between they are told again, with the same positions.
+            // Published before they are counted: after a crash in between they are published again, with the same positions.
             if let Some(streams) = &mut self.streams {
-                streams.tell().await?;
+                streams.publish().await?;
             }
-            if let Some(kept) = &mut self.kept_rules {
+            if let Some(kept) = &mut self.bot_rules_file {
                 // The batch before is counted.
                 kept.keep(self.aggregator.bot_rules())
                     .map_err(|error| StoreError::Unavailable(format!("can't keep the rules for bots: {error}")))?;
@@ -297,7 +297,7 @@ impl CountingState {
     fn take_batch(&mut self, upto: Position) {
         let Self { aggregator, cursor, .. } = self;
         self.meters.consumed(aggregator.records(), aggregator.bot_hits());
-        self.streams.iter_mut().for_each(|streams| streams.untold = aggregator.take_live_hits());
+        self.streams.iter_mut().for_each(|streams| streams.unpublished = aggregator.take_live_hits());
         self.pending = Some(Arc::new(aggregator.take(cursor.counted, upto)));
     }
 

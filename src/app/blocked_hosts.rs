@@ -43,7 +43,7 @@ fn read(path: &Path) -> io::Result<HostList> {
     let (list, faults) = HostList::parse(&String::from_utf8_lossy(&bytes));
     if let Some(line) = faults.first() {
         let (path, faults) = (path.display(), faults.len());
-        tracing::warn!(%path, line, faults, "the list of blocked hosts has lines that are no host: they are skipped");
+        tracing::warn!(%path, line, faults, "skipped invalid lines in the list of blocked hosts");
     }
     Ok(list)
 }

@@ -55,7 +55,7 @@ fn read_networks(path: &Path) -> io::Result<BotNetworks> {
     let (networks, faults) = BotNetworks::parse(&String::from_utf8_lossy(&bytes));
     if let Some(line) = faults.first() {
         let (path, faults) = (path.display(), faults.len());
-        tracing::warn!(%path, line, faults, "the file of bots' networks has lines that are no network: they are skipped");
+        tracing::warn!(%path, line, faults, "skipped invalid lines in the file of bot networks");
     }
     Ok(networks)
 }

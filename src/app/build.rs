@@ -9,14 +9,15 @@ use actix::Arbiter;
 use super::around_store::guarded_and_metered;
 use super::limits::{client_limits, plans, rates, redirect_limiter, streams, unauthorized_limit};
 use super::listeners::{Listeners, OperatorServer, serve_public};
+use super::named_files::NamedFiles;
 use super::opening::{self, OpenedNode};
-use super::{App, Parts, ShowSecrets, StartError, blocked_hosts, bots, files, meters, pages, refused};
+use super::{App, Parts, ShowSecrets, StartError, files, meters};
 use crate::actors::hit_counter::{CounterWakes, CountingState, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
 use crate::actors::supervisor::{RestartHook, Supervisor};
 use crate::actors::wake::DispatcherWake;
-use crate::cache::freshness::Freshness;
+use crate::cache::clock::CacheClock;
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
 use crate::config::{Config, PrivacyRespect};
@@ -25,7 +26,7 @@ use crate::counting::enrich::Enricher;
 use crate::counting::places::PlaceDatabase;
 use crate::dns::{Resolver, ResolverSettings};
 use crate::domain::blocked_hosts::BlockedHosts;
-use crate::domain::bots::SharedBotRules;
+use crate::domain::bots::{BotRules, SharedBotRules};
 use crate::domain::guard::AddressGuard;
 use crate::domain::hit::NodeId;
 use crate::domain::key::KeySecret;
@@ -42,6 +43,7 @@ use crate::http::console::ConsoleFiles;
 use crate::http::endpoints;
 use crate::http::notices::Notices;
 use crate::http::openapi::{Facts, Reference};
+use crate::http::pages::{Fallbacks, Pages};
 use crate::http::report::Reporting;
 use crate::journal::notifier::Notifier;
 use crate::journal::upkeep::UpkeepHandle;
@@ -94,7 +96,10 @@ pub(super) async fn build(
     // Before the slow steps, so that a process manager sees that the process is alive and starting.
     let OperatorServer { metrics, readiness, server: admin } = OperatorServer::start(admin).await?;
 
-    let (core, journal) = NodeCore::open(config, seams, base_url, metrics).await?;
+    // Before anything is changed: the store and its secrets would be made by a start that then ends.
+    let NamedFiles { places, bots, blocked_hosts, pages, fallbacks } = NamedFiles::read(config, &base_url)?;
+
+    let (core, journal) = NodeCore::open(config, seams, base_url, metrics, places, bots).await?;
     let shards = start_shards(&core)?;
     // Before any delivery: with a wrong master key every delivery would fail for good.
     set_up_root_key(config, &core, show).await?;
@@ -102,7 +107,6 @@ pub(super) async fn build(
     let wake = DispatcherWake::default();
     let webhooks = WebhookDelivery::start(config, &core, &wake)?;
     let counting = HitCounting::start(config, &core, journal, wake.clone()).await?;
-    let blocked_hosts = blocked_hosts::open(config)?;
     let cache = build_cache(config, &core.store, &blocked_hosts);
     let settings = UpkeepSettings {
         delete_expired_after: config.links.delete_expired_after,
@@ -111,8 +115,15 @@ pub(super) async fn build(
     let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), settings);
     let tester = webhooks.pool.tester();
     let webhook_actions = WebhookActions::new(tester, core.store.clone(), wake, core.clock.clone());
-    let api =
-        ApiParts { shards: Arc::clone(&shards), cache, blocked_hosts, webhook_actions, readiness: readiness.clone() };
+    let api = ApiParts {
+        shards: Arc::clone(&shards),
+        cache,
+        blocked_hosts,
+        pages,
+        fallbacks,
+        webhook_actions,
+        readiness: readiness.clone(),
+    };
     let api = Arc::new(build_api(config, &core, &counting, api)?);
 
     admin.set_store(core.store.clone());
@@ -160,18 +171,22 @@ impl NodeCore {
         seams: TestSeams,
         base_url: BaseUrl,
         metrics: Arc<Metrics>,
+        places: Option<Arc<PlaceDatabase>>,
+        bots: BotRules,
     ) -> Result<(Self, LockedDirectory), StartError> {
         let OpenedNode { vault, node, journal, store, reach } = opening::open(config, &seams.clock).await?;
         let store = match seams.wrap_store {
             Some(wrap) => wrap(store),
             None => store,
         };
+        // Whoever exports the store notices it.
+        store.note_start(seams.clock.now()).await?;
         let core = Self {
             node,
             store: guarded_and_metered(store, reach, &metrics),
             vault,
-            places: open_places(config)?,
-            bots: SharedBotRules::new(bots::open(config)?),
+            places,
+            bots: SharedBotRules::new(bots),
             traces: start_traces(config, node, &metrics)?,
             on_restart: meters::count_restarts(&metrics),
             metrics,
@@ -287,7 +302,7 @@ impl HitCounting {
         let feed = Arc::new(HitFeed::new(notes, core.node));
         let mut counting = counting.with_streams(Arc::clone(&feed));
         if core.store.is_shared() {
-            counting = counting.with_rules_kept_in(files::bot_rules(config));
+            counting = counting.with_bot_rules_file(files::bot_rules(config));
         }
         let counter = HitCounter::start(&arbiter.handle(), counting, &core.on_restart);
         Ok(Self { counter, feed, writer, notifier, upkeep, arbiter })
@@ -299,6 +314,8 @@ struct ApiParts {
     shards: Arc<KeyShards>,
     cache: Arc<LinkCache>,
     blocked_hosts: BlockedHosts,
+    pages: Arc<Pages>,
+    fallbacks: Fallbacks,
     webhook_actions: WebhookActions,
     readiness: Readiness,
 }
@@ -360,8 +377,8 @@ fn build_api(config: &Config, core: &NodeCore, counting: &HitCounting, parts: Ap
         metrics: Arc::clone(&core.metrics),
         reference: reference(config, &core.base_url),
         console: config.console.enabled.then(ConsoleFiles::default),
-        pages: Arc::new(pages::open(config, &core.base_url)?),
-        fallbacks: pages::fallbacks(config, &core.base_url)?,
+        pages: parts.pages,
+        fallbacks: parts.fallbacks,
         request_timeout: config.http.request_timeout,
         readiness: parts.readiness,
         reporting: Reporting { log: config.log.requests, traces: core.traces.clone() },
@@ -375,7 +392,7 @@ fn build_cache(config: &Config, store: &Arc<dyn Store>, blocked_hosts: &BlockedH
         found_for: config.cache.links_ttl,
         missing_for: config.cache.missing_ttl,
         is_shared: store.is_shared(),
-        clock: Freshness::default(),
+        clock: CacheClock::default(),
         noindex: config.redirect.noindex,
     };
     let cache = Arc::new(LinkCache::new(store.clone(), blocked_hosts.clone(), settings));
@@ -386,12 +403,6 @@ fn build_cache(config: &Config, store: &Arc<dyn Store>, blocked_hosts: &BlockedH
         }
     }));
     cache
-}
-
-pub(super) fn open_places(config: &Config) -> Result<Option<Arc<PlaceDatabase>>, StartError> {
-    let Some(path) = &config.geo.database else { return Ok(None) };
-    let places = PlaceDatabase::open(path).map_err(|error| refused(config, "geo.database", error.to_string()))?;
-    Ok(Some(Arc::new(places)))
 }
 
 /// The API reference of a service with these settings.
@@ -405,6 +416,7 @@ pub(super) fn reference(config: &Config, base_url: &BaseUrl) -> Reference {
             .map(|(endpoint, limit)| (endpoint, config.limits.per_minute(limit.setting)))
             .collect(),
         unauthorized_per_minute: config.limits.unauthorized_per_minute,
+        streams: [config.tiers.free.streams, config.tiers.pro.streams],
         webhook_timeout: config.webhooks.timeout,
         retry_delays: config.webhooks.retry_delays.clone(),
         suspend_after: config.webhooks.suspend_after,

@@ -20,6 +20,12 @@ pub fn node_id(path: &Path) -> Result<NodeId, StartError> {
     Uuid::try_parse(text.trim()).map(NodeId).map_err(|_| damaged(path, "not a node id"))
 }
 
+/// The id of this node; `None` if no node has ever been started here.
+pub fn known_node_id(path: &Path) -> Result<Option<NodeId>, StartError> {
+    let Some(text) = read(path)? else { return Ok(None) };
+    Uuid::try_parse(text.trim()).map(|id| Some(NodeId(id))).map_err(|_| damaged(path, "not a node id"))
+}
+
 /// The master key that was generated on this node, if there is one.
 pub fn master_key(path: &Path) -> Result<Option<[u8; Vault::KEY_LENGTH]>, StartError> {
     read(path)?.map(|text| key_in(path, &text)).transpose()

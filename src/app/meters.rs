@@ -68,8 +68,8 @@ pub fn show_links(metrics: &Metrics, links: Arc<dyn LinkStore>) {
 pub fn show_streams(metrics: &Metrics, feed: &Arc<HitFeed>) {
     let [open, hits, left_out] = [(); 3].map(|()| Arc::clone(feed));
     metrics.gauge_of(&of::HIT_STREAMS, &[], move || open.open_streams());
-    metrics.count_of(&of::STREAMED_HITS, &[("what", "sent")], move || hits.counts().hits());
-    metrics.count_of(&of::STREAMED_HITS, &[("what", "skipped")], move || left_out.counts().left_out());
+    metrics.count_of(&of::STREAMED_HITS, &[("outcome", "sent")], move || hits.counts().hits());
+    metrics.count_of(&of::STREAMED_HITS, &[("outcome", "skipped")], move || left_out.counts().left_out());
 }
 
 /// Registers the metrics of journal, cache and database driver.

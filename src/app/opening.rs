@@ -15,7 +15,7 @@ use crate::store::cql::migrate::Applied;
 use crate::store::cql::transfer::ScyllaTransfer;
 use crate::store::embedded::{EmbeddedStore, Opened};
 use crate::store::reach::Reach;
-use crate::store::{Store, StoreError};
+use crate::store::{CountStore, Store, StoreError};
 use crate::transfer::TransferError;
 
 /// The files and the store of a node.
@@ -67,6 +67,19 @@ fn open_node(config: &Config, state: &StoreState) -> Result<(Arc<Vault>, NodeId,
 pub struct StoreToExport<S> {
     pub store: S,
     pub has_master_key: bool,
+}
+
+/// How many hits in this node's journal the store does not count yet. An export does not have them.
+///
+/// # Errors
+/// If the journal, the node's id or the store can't be read. What the store has can be exported all the same.
+pub async fn uncounted_hits(config: &Config, store: &EmbeddedStore) -> Result<u64, StartError> {
+    let journal = files::journal(config);
+    let Some(node) = keys_on_disk::known_node_id(&files::node_id(config))?.filter(|_| journal.is_dir()) else {
+        return Ok(0);
+    };
+    let counted = store.hit_cursor(node).await?.counted;
+    Ok(journal::lock_directory(&journal)?.uncounted_hits(node, counted)?)
 }
 
 /// Opens the embedded store to export it. The store must exist.

@@ -1,12 +1,11 @@
 //! Reads the operator's pages and checks the fallbacks.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use bytes::Bytes;
 
-use super::{StartError, refused};
+use super::{StartError, refused, watched_file};
 use crate::cache::redirect_head::RedirectHead;
 use crate::config::Config;
 use crate::domain::link::{BaseUrl, TargetUrl};
@@ -46,13 +45,7 @@ fn read_page(directory: &Path, name: &str) -> Result<Option<Template>, String> {
 }
 
 fn read_text(path: &Path, max_bytes: u64) -> Result<Option<String>, String> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(path)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    match read() {
-        Ok(bytes) if bytes.len() as u64 > max_bytes => Err(format!("is larger than {max_bytes} bytes")),
+    match watched_file::read(path, max_bytes) {
         Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| "is not UTF-8".to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(format!("can't be read: {error}")),

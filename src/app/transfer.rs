@@ -15,6 +15,9 @@ pub struct Exported {
     pub counts: Counts,
     /// Whether pending deliveries may exist. They are not exported.
     pub leaves_deliveries: bool,
+    /// Hits that are in the journal of this node only, where the store is embedded; an error if that can't be found out. They are not
+    /// exported.
+    pub uncounted_hits: Result<u64, StartError>,
     /// Whether the key that decrypts the secrets in the file is available on this machine.
     pub has_master_key: bool,
 }
@@ -32,14 +35,17 @@ async fn export_into(config: &Config, path: &Path) -> Result<Exported, StartErro
         StoreKind::Embedded => {
             let opening::StoreToExport { store, has_master_key } = opening::embedded_to_export(config)?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
+            let uncounted_hits = opening::uncounted_hits(config, &store).await;
             let counts = transfer::export(&store, path, now).await;
             store.close().await;
-            Ok(Exported { counts: counts?, leaves_deliveries, has_master_key })
+            Ok(Exported { counts: counts?, leaves_deliveries, uncounted_hits, has_master_key })
         }
         StoreKind::Scylla => {
             let opening::StoreToExport { store, has_master_key } = opening::cluster_to_export(config).await?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
-            Ok(Exported { counts: transfer::export(&store, path, now).await?, leaves_deliveries, has_master_key })
+            let counts = transfer::export(&store, path, now).await?;
+            // Where a node has not finished counting, the export fails.
+            Ok(Exported { counts, leaves_deliveries, uncounted_hits: Ok(0), has_master_key })
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use foldhash::quality::RandomState;
 
-use super::freshness::Freshness;
+use super::clock::CacheClock;
 use crate::domain::link::LinkName;
 
 /// How many changes are remembered. A worker that has missed more forgets everything.
@@ -125,7 +125,7 @@ impl Changes {
         let (generation, hash) = (self.generation.load(Ordering::Relaxed), self.hash(name));
         self.ring[place_of(generation)].store(hash, Ordering::Release);
         self.last[group_of(hash)].store(generation + 1, Ordering::Release);
-        // Last: who has seen it finds the two above.
+        // Stored last: a thread that sees this generation also sees the two stores above.
         self.generation.store(generation + 1, Ordering::Release);
     }
 
@@ -172,7 +172,7 @@ impl Changes {
     }
 
     /// Another node changes this link now or soon. `newest`: the highest revision that this node has had of it.
-    pub fn watch(&self, name: LinkName, newest: u32, clock: &Freshness) {
+    pub fn watch(&self, name: LinkName, newest: u32, clock: &CacheClock) {
         let now = clock.now();
         let until = now + u64::try_from(WATCHED_FOR.as_millis()).unwrap_or(u64::MAX);
         let mut names = self.names();
@@ -200,7 +200,7 @@ impl Changes {
     }
 
     /// Whether this link does not change now or soon.
-    pub fn is_settled(&self, name: &LinkName, clock: &Freshness) -> bool {
+    pub fn is_settled(&self, name: &LinkName, clock: &CacheClock) -> bool {
         if self.are_settled() {
             return true;
         }
@@ -212,7 +212,7 @@ impl Changes {
     }
 
     /// Whether a link that was loaded may be kept; `revision` is `None` if there is no link.
-    pub fn keep(&self, name: &LinkName, revision: Option<u32>, clock: &Freshness) -> Keep {
+    pub fn keep(&self, name: &LinkName, revision: Option<u32>, clock: &CacheClock) -> Keep {
         if self.are_settled() {
             return Keep::Settled;
         }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_link_under_change_is_not_kept_and_others_are() {
-        let (changes, clock) = (Changes::default(), Freshness::default());
+        let (changes, clock) = (Changes::default(), CacheClock::default());
         let [a, b] = ["a", "b"].map(name);
         changes.begin(a);
         changes.begin(a);
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_watched_link_is_kept_briefly_and_never_goes_back_to_an_earlier_revision() {
         let time = Arc::new(AtomicU64::new(1_000));
-        let clock = Freshness::Moved(Arc::clone(&time));
+        let clock = CacheClock::Test(Arc::clone(&time));
         let changes = Changes::default();
         let [a, b] = ["a", "b"].map(name);
         changes.watch(a, 2, &clock);

@@ -36,7 +36,7 @@ pub struct CachedLink {
     cache_seconds: u32,
     /// `None` if it leads to its target at any time, as nearly all links do.
     limits: Option<Box<Limits>>,
-    /// By the clock of [`Freshness`](super::freshness::Freshness): from then on the link has to be loaded again. `None`: it is valid
+    /// By the clock of [`CacheClock`](super::clock::CacheClock): from then on the link has to be loaded again. `None`: it is valid
     /// until it changes.
     pub(super) valid_until: Option<u64>,
     /// Whether workers may keep it in their own caches.
@@ -54,10 +54,10 @@ struct Limits {
 
 /// Where a link leads at an instant.
 #[derive(Clone, Copy, Debug)]
-pub enum Lead<'a> {
+pub enum RedirectOutcome<'a> {
     Target,
     /// It is not yet active: visitors are answered as if there were no link.
-    Nowhere,
+    Scheduled,
     /// It is expired: to its own fallback, if it has one.
     Expired(Option<&'a RedirectHead>),
     Blocked,
@@ -117,16 +117,16 @@ impl CachedLink {
     }
 
     /// Where the link leads at this instant.
-    pub fn lead(&self, at: Timestamp) -> Lead<'_> {
-        let Some(limits) = &self.limits else { return Lead::Target };
+    pub fn redirect_at(&self, at: Timestamp) -> RedirectOutcome<'_> {
+        let Some(limits) = &self.limits else { return RedirectOutcome::Target };
         if limits.is_blocked {
-            return Lead::Blocked;
+            return RedirectOutcome::Blocked;
         }
         match limits.times.at(at) {
-            TimeState::Active => Lead::Target,
-            TimeState::Scheduled => Lead::Nowhere,
-            TimeState::Expired if limits.is_fallback_blocked => Lead::Blocked,
-            TimeState::Expired => Lead::Expired(limits.fallback.as_ref()),
+            TimeState::Active => RedirectOutcome::Target,
+            TimeState::Scheduled => RedirectOutcome::Scheduled,
+            TimeState::Expired if limits.is_fallback_blocked => RedirectOutcome::Blocked,
+            TimeState::Expired => RedirectOutcome::Expired(limits.fallback.as_ref()),
         }
     }
 
@@ -158,7 +158,7 @@ impl CachedLink {
 
     /// Whether a worker may keep it in its own cache: its targets and their UTM parameters have less than 256 bytes, and
     /// no other node is about to change it.
-    pub(super) fn may_be_near(&self) -> bool {
+    pub(super) fn may_enter_worker_cache(&self) -> bool {
         self.is_settled && self.weight() == 1
     }
 }
@@ -186,10 +186,10 @@ mod tests {
     #[test]
     fn the_utm_parameters_of_the_target_are_kept_and_weigh() {
         let plain = cached("https://example.com/#?utm_source=a");
-        assert_eq!((plain.utm(), plain.weight(), plain.may_be_near()), (UtmValues::default(), 1, true));
+        assert_eq!((plain.utm(), plain.weight(), plain.may_enter_worker_cache()), (UtmValues::default(), 1, true));
         let short = cached("https://example.com/?utm_source=a&x&utm_content=b%20c");
         assert_eq!((short.utm(), short.weight()), ([&b"a"[..], b"", b"", b"", b"b c"], 1));
         let long = cached(&format!("https://example.com/?utm_term={}", "x".repeat(120)));
-        assert_eq!((long.weight(), long.may_be_near()), (2, false));
+        assert_eq!((long.weight(), long.may_enter_worker_cache()), (2, false));
     }
 }

@@ -10,7 +10,7 @@ use moka::Expiry;
 use moka::sync::Cache;
 
 use super::changes::{Changes, Keep, LookUpStamp};
-use super::freshness::Freshness;
+use super::clock::CacheClock;
 use super::link::{CachedLink, Entry};
 use super::loads::{Load, Loaded, Loads};
 use crate::domain::blocked_hosts::BlockedHosts;
@@ -23,7 +23,7 @@ const INSERT_ONE_IN: u64 = 8;
 /// How long a link is kept that another node is about to change, in milliseconds.
 const KEPT_BRIEFLY: u64 = 500;
 
-/// How often a link is loaded again that changes while it is loaded.
+/// How often a load is repeated because the link changed during it.
 const MAX_LOADS: usize = 1_000;
 
 /// How long entries are valid.
@@ -36,7 +36,7 @@ pub struct LinkCacheSettings {
     pub missing_for: Duration,
     /// Whether other nodes change links, too.
     pub is_shared: bool,
-    pub clock: Freshness,
+    pub clock: CacheClock,
     /// Whether redirects have `X-Robots-Tag: noindex`.
     pub noindex: bool,
 }
@@ -155,7 +155,7 @@ impl LinkCache {
     }
 
     /// Begins a change of this name. Call it before the store is told.
-    pub fn changing(self: &Arc<Self>, name: LinkName) -> ChangingLink {
+    pub fn begin_change(self: &Arc<Self>, name: LinkName) -> ChangingLink {
         self.changes.begin(name);
         self.forget(&name);
         ChangingLink { cache: Arc::clone(self), name }
@@ -201,7 +201,7 @@ impl LinkCache {
         &self.changes
     }
 
-    pub(super) fn clock(&self) -> &Freshness {
+    pub(super) fn clock(&self) -> &CacheClock {
         &self.settings.clock
     }
 
@@ -266,7 +266,7 @@ impl ChangingLink {
     }
 
     /// The store may make the change later. So the link is watched, as one that another node changes.
-    pub fn left_open(self) {
+    pub fn outcome_unknown(self) {
         self.cache.watch(self.name);
     }
 }

@@ -7,7 +7,7 @@ use foldhash::quality::RandomState;
 use tokio::sync::OnceCell;
 
 use super::changes::{Changes, LookUpStamp};
-use super::freshness::Freshness;
+use super::clock::CacheClock;
 use super::link::Entry;
 use crate::domain::link::LinkName;
 use crate::store::StoreError;
@@ -32,7 +32,7 @@ type LoadMap = HashMap<LinkName, (Arc<Load>, usize), RandomState>;
 
 impl Loads {
     /// The load of this name in progress, unless the link has changed since it began; else a new one.
-    pub fn join(&self, name: LinkName, changes: &Changes, clock: &Freshness) -> SharedLoad<'_> {
+    pub fn join(&self, name: LinkName, changes: &Changes, clock: &CacheClock) -> SharedLoad<'_> {
         let mut map = self.map();
         let current = map.get_mut(&name).filter(|(load, _)| changes.is_current(load.stamp));
         let load = if let Some((load, holders)) = current {

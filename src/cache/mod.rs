@@ -3,9 +3,9 @@
 //! A link can change at any time, on this node and on others. `docs/design/caches.md` says how the caches follow.
 
 pub mod changes;
-pub mod freshness;
+pub mod clock;
 pub mod link;
 pub mod links;
 mod loads;
-pub mod near;
 pub mod redirect_head;
+pub mod worker_cache;

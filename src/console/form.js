@@ -60,7 +60,7 @@ const GROUP_FIELDS = {
     <${Text} ...${props} name="notes" label="Notes" area=${3} hint="For people. At most 2,000 characters." />
     <div>
       <${Flag} ...${props} name="preview">The address with a “+” at its end shows where it leads<//>
-      <${Flag} ...${props} name="archived">Archived: left out of lists, redirects on<//>
+      <${Flag} ...${props} name="archived">Archived: left out of lists, still redirects<//>
       <${Flag} ...${props} name="tracked">Count clicks (can’t be changed later)<//>
     </div>
   `,

@@ -226,7 +226,7 @@ export const Empty = ({ title, children }) => html`<div class="empty"><${Icon} n
 function told(error) {
   if (error.slug === 'rate-limited') return ['Too many requests in a minute', 'The limit of this key, or of this address, is reached.'];
   if (error.slug === 'link-quota-exceeded') {
-    return ['This month’s links are used up', `This key has created ${counted(error.current ?? 0, 'link')} of ${number(error.limit ?? 0)}. The count starts again on the first of the month, UTC. Existing links redirect on.`];
+    return ['This month’s links are used up', `This key has created ${counted(error.current ?? 0, 'link')} of ${number(error.limit ?? 0)}. The count starts again on the first of the month, UTC. Existing links still redirect.`];
   }
   if (error.slug === 'scope-missing') return [`This key lacks a scope`, error.detail];
   if (error.status === 401) return ['Your session has ended', 'Sign in again to go on.'];
@@ -245,7 +245,7 @@ export function Fault({ error, onRetry, children }) {
         <p class="lead">${title}</p>
         <p>${detail}</p>
         ${faults.length > 0 && html`<ul>${faults.map((one, i) => html`<li key=${i}><code>${one.pointer ?? one.parameter ?? one.header ?? ''}</code> ${one.detail}</li>`)}</ul>`}
-        ${error.retryAt !== undefined && html`<p><strong>${seconds > 0 ? `It goes on in ${seconds} s.` : 'It can go on now.'}</strong></p>`}
+        ${error.retryAt !== undefined && html`<p><strong>${seconds > 0 ? `Retry in ${seconds} s.` : 'Retry now.'}</strong></p>`}
         ${error.requestId && html`<p class="soft small">Request <code>${error.requestId}</code></p>`}
         ${children}
       </div>

@@ -10,16 +10,16 @@ use crate::domain::live_hit::LiveEvent;
 
 /// How many hits more than ever before may wait for a stream: some two seconds' worth. If more wait, the oldest are left out, so
 /// that a stream stays live. Hits that waited when the stream began may all be told.
-const MAY_WAIT: u64 = 250;
+const MAX_BACKLOG_GROWTH: u64 = 250;
 
 /// What a stream tells its client.
-pub struct Told {
-    pub news: News,
+pub struct StreamEvent {
+    pub kind: StreamEventKind,
     /// The text of the place behind it.
     pub id: String,
 }
 
-pub enum News {
+pub enum StreamEventKind {
     Hit(Arc<RingEntry>),
     /// So many hits were left out; `None`: it is not known how many, if any.
     LeftOut(Option<u64>),
@@ -35,9 +35,9 @@ pub struct StreamCursor {
     hits_before: u64,
     place: StreamPlace,
     /// The smallest number of entries that have waited so far.
-    fewest_waiting: u64,
+    smallest_backlog: u64,
     /// Whether it goes on at the place of an earlier stream, and hits may turn out to be missing.
-    goes_on: bool,
+    is_resumed: bool,
     left_out: LeftOut,
 }
 
@@ -49,9 +49,9 @@ struct LeftOut {
 }
 
 impl LeftOut {
-    fn take(&mut self) -> Option<News> {
+    fn take(&mut self) -> Option<StreamEventKind> {
         let Self { count, is_unknown } = std::mem::take(self);
-        (count > 0 || is_unknown).then(|| News::LeftOut((!is_unknown).then_some(count)))
+        (count > 0 || is_unknown).then(|| StreamEventKind::LeftOut((!is_unknown).then_some(count)))
     }
 }
 
@@ -60,24 +60,24 @@ impl StreamCursor {
     pub(super) fn new(ring: Arc<Ring>, after: Option<StreamPlace>) -> Self {
         let changes = ring.changes();
         let state = ring.state();
-        let goes_on = after.is_some();
+        let is_resumed = after.is_some();
         let (next, hits_before, place, left_out) = match after {
             None => (state.end(), state.all_hits, state.added.clone(), LeftOut::default()),
             Some(mut place) => {
-                let is_unknown = !place.has_told_all(&state.dropped);
-                place.told_all(&state.dropped);
+                let is_unknown = !place.covers(&state.dropped);
+                place.merge(&state.dropped);
                 (state.first, state.dropped_hits, place, LeftOut { count: 0, is_unknown })
             }
         };
-        let fewest_waiting = state.end() - next;
+        let smallest_backlog = state.end() - next;
         drop(state);
-        let mut cursor = Self { ring, changes, next, hits_before, place, fewest_waiting, goes_on, left_out };
-        cursor.pass_told();
+        let mut cursor = Self { ring, changes, next, hits_before, place, smallest_backlog, is_resumed, left_out };
+        cursor.skip_sent();
         cursor
     }
 
-    /// Goes past the first entries that the client was told of before: those that are dropped from here on it was not.
-    fn pass_told(&mut self) {
+    /// Skips the first entries that the client already has. So entries that are dropped later are always new to it.
+    fn skip_sent(&mut self) {
         let ring = Arc::clone(&self.ring);
         let state = ring.state();
         while let Some(entry) = self.entry(&state)
@@ -104,13 +104,13 @@ impl StreamCursor {
     }
 
     /// Takes what is to be told next, at most `most` hits.
-    pub fn take(&mut self, most: usize) -> Vec<Told> {
+    pub fn take(&mut self, most: usize) -> Vec<StreamEvent> {
         self.changes.mark_unchanged();
         let ring = Arc::clone(&self.ring);
         let state = ring.state();
         self.leave_out_dropped(&state);
         self.leave_out_oldest(&state);
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         let mut hits = 0;
         while hits < most
             && let Some(entry) = self.entry(&state)
@@ -121,22 +121,22 @@ impl StreamCursor {
             match &entry.event {
                 LiveEvent::LeftOut(count) => self.left_out.count += count,
                 LiveEvent::Hit(_) => {
-                    told.extend(self.left_out.take().map(|left_out| self.told(left_out)));
-                    self.place.told(entry.node, entry.position);
-                    told.push(self.told(News::Hit(Arc::clone(entry))));
+                    events.extend(self.left_out.take().map(|left_out| self.event(left_out)));
+                    self.place.advance_to(entry.node, entry.position);
+                    events.push(self.event(StreamEventKind::Hit(Arc::clone(entry))));
                     hits += 1;
                     continue;
                 }
             }
-            self.place.told(entry.node, entry.position);
+            self.place.advance_to(entry.node, entry.position);
         }
-        self.fewest_waiting = self.fewest_waiting.min(state.end() - self.next);
-        told.extend(self.left_out.take().map(|left_out| self.told(left_out)));
-        told
+        self.smallest_backlog = self.smallest_backlog.min(state.end() - self.next);
+        events.extend(self.left_out.take().map(|left_out| self.event(left_out)));
+        events
     }
 
-    fn told(&self, news: News) -> Told {
-        Told { news, id: self.place.to_text() }
+    fn event(&self, kind: StreamEventKind) -> StreamEvent {
+        StreamEvent { kind, id: self.place.to_text() }
     }
 
     fn entry<'a>(&self, state: &'a RingState) -> Option<&'a Arc<RingEntry>> {
@@ -152,7 +152,7 @@ impl StreamCursor {
         if told.is_some_and(|told| entry.position <= told) {
             return false;
         }
-        if self.goes_on && told.is_some_and(|told| entry.after.is_none_or(|after| after > told)) {
+        if self.is_resumed && told.is_some_and(|told| entry.after.is_none_or(|after| after > told)) {
             self.left_out.is_unknown = true;
         }
         true
@@ -163,19 +163,19 @@ impl StreamCursor {
         if self.next < state.first {
             self.left_out.count += state.dropped_hits - self.hits_before;
             (self.next, self.hits_before) = (state.first, state.dropped_hits);
-            self.place.told_all(&state.dropped);
+            self.place.merge(&state.dropped);
         }
     }
 
     /// Leaves out the oldest if too many wait.
     fn leave_out_oldest(&mut self, state: &RingState) {
-        let end_of_excess = state.end().saturating_sub(self.fewest_waiting + MAY_WAIT);
+        let end_of_excess = state.end().saturating_sub(self.smallest_backlog + MAX_BACKLOG_GROWTH);
         while self.next < end_of_excess
             && let Some(entry) = self.entry(state)
         {
             if self.pass(entry) {
                 self.left_out.count += entry.event.hits();
-                self.place.told(entry.node, entry.position);
+                self.place.advance_to(entry.node, entry.position);
             }
         }
     }

@@ -56,7 +56,7 @@ impl Listeners {
         self.elsewhere().read_at.is_some_and(|at| at.elapsed() < age)
     }
 
-    /// These were read, when they were asked for at `asked_at`.
+    /// Stores the listeners that were read; the read began at `asked_at`.
     pub fn learned(&self, subjects: Vec<HitSubject>, asked_at: Instant) {
         let mut elsewhere = self.elsewhere();
         let Elsewhere { subjects: known, from_the_start, read_at } = &mut *elsewhere;

@@ -7,10 +7,10 @@ mod capture;
 mod cursor;
 mod listeners;
 mod order;
-mod owed;
 mod place;
 mod ring;
 mod rings;
+mod skipped;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use uuid::Uuid;
 
 pub use self::capture::HitCapture;
-pub use self::cursor::{News, StreamCursor, Told};
+pub use self::cursor::{StreamCursor, StreamEvent, StreamEventKind};
 use self::listeners::Listeners;
 use self::order::in_order;
-use self::owed::OwedEntries;
 pub use self::place::StreamPlace;
 use self::ring::Ring;
 pub use self::ring::RingEntry;
 use self::rings::Rings;
+use self::skipped::SkippedEntries;
 use crate::domain::hit::{HitSubject, NodeId, Position};
 use crate::domain::live_hit::LiveEntry;
 use crate::store::hit_streams::NotesReadUpto;
@@ -49,7 +49,7 @@ pub struct HitFeed {
     store: Arc<dyn HitStreamStore>,
     node: NodeId,
     rings: Rings,
-    owed: OwedEntries,
+    skipped: SkippedEntries,
     listeners: Listeners,
     /// `Some` while the notes of other nodes are read.
     following: Mutex<Option<HashMap<Uuid, i64>>>,
@@ -88,7 +88,7 @@ impl HitFeed {
             store,
             node,
             rings: Rings::new(KEPT_FOR, KEPT_BYTES),
-            owed: OwedEntries::default(),
+            skipped: SkippedEntries::default(),
             listeners: Listeners::default(),
             following: Mutex::default(),
             counts: FeedCounts::default(),
@@ -142,31 +142,31 @@ impl HitFeed {
         }
     }
 
-    /// Tells hits that the hit counter has noted to the streams of all nodes. After an error, the same are to be told
+    /// Publishes hits that the hit counter has noted to the streams of all nodes. After an error, the same are to be published
     /// again.
-    pub async fn tell(&self, entries: &[LiveEntry]) -> Result<(), StoreError> {
+    pub async fn publish(&self, entries: &[LiveEntry]) -> Result<(), StoreError> {
         if !entries.is_empty() {
-            let owed = self.owed.entries();
-            let all = owed.iter().chain(entries).cloned().collect();
+            let skipped = self.skipped.entries();
+            let all = skipped.iter().chain(entries).cloned().collect();
             self.store.note_live_hits(self.node, all).await?;
-            self.owed.paid();
+            self.skipped.clear();
         }
-        self.tell_here(entries);
+        self.publish_locally(entries);
         Ok(())
     }
 
-    fn tell_here(&self, entries: &[LiveEntry]) {
+    fn publish_locally(&self, entries: &[LiveEntry]) {
         self.rings.add(self.node, entries.iter().cloned());
     }
 
-    /// Tells the streams of this node of hits, and those of others with the next ones that these were left out.
-    pub fn leave_out(&self, entries: &[LiveEntry]) {
-        self.owed.add(entries);
-        self.tell_here(entries);
+    /// Publishes hits to the streams of this node only. The streams of other nodes are told with the next hits how many were skipped.
+    pub fn publish_locally_only(&self, entries: &[LiveEntry]) {
+        self.skipped.add(entries);
+        self.publish_locally(entries);
     }
 
-    /// Begins a stream. `after`: the place at which an earlier stream ended. Hits from 2 s after this returned on are told,
-    /// or that they were left out; after a place, all hits since then as far as they are kept.
+    /// Begins a stream. `after`: the place at which an earlier stream ended. The stream gets every hit from 2 s after this call returned,
+    /// or the number of skipped hits; with `after`, also all hits since that place that are still kept.
     ///
     /// # Errors
     /// If other nodes can't be told, or asked.
@@ -257,11 +257,11 @@ impl FeedCounts {
         self.left_out.load(Ordering::Relaxed)
     }
 
-    pub fn sent(&self, told: &[Told]) {
-        for told in told {
-            match told.news {
-                News::Hit(_) => self.hits.fetch_add(1, Ordering::Relaxed),
-                News::LeftOut(count) => self.left_out.fetch_add(count.unwrap_or(0), Ordering::Relaxed),
+    pub fn sent(&self, events: &[StreamEvent]) {
+        for event in events {
+            match event.kind {
+                StreamEventKind::Hit(_) => self.hits.fetch_add(1, Ordering::Relaxed),
+                StreamEventKind::LeftOut(count) => self.left_out.fetch_add(count.unwrap_or(0), Ordering::Relaxed),
             };
         }
     }

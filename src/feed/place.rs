@@ -28,11 +28,11 @@ impl StreamPlace {
     }
 
     /// Hits of a node were told up to a position. An earlier position changes nothing.
-    pub fn told(&mut self, node: NodeId, position: Position) {
-        self.told_of(short(node), position);
+    pub fn advance_to(&mut self, node: NodeId, position: Position) {
+        self.advance_node(short(node), position);
     }
 
-    fn told_of(&mut self, node: u64, position: Position) {
+    fn advance_node(&mut self, node: u64, position: Position) {
         let before = match self.nodes.last() {
             // Mostly.
             Some((last, _)) if *last == node => self.nodes.pop(),
@@ -46,14 +46,14 @@ impl StreamPlace {
     }
 
     /// At least as far as another place.
-    pub fn told_all(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         for (node, position) in &other.nodes {
-            self.told_of(*node, *position);
+            self.advance_node(*node, *position);
         }
     }
 
     /// Whether it is at least as far as another place.
-    pub fn has_told_all(&self, other: &Self) -> bool {
+    pub fn covers(&self, other: &Self) -> bool {
         other.nodes.iter().all(|(node, upto)| self.nodes.iter().any(|(known, told)| known == node && told >= upto))
     }
 
@@ -86,7 +86,7 @@ impl StreamPlace {
         for bytes in nodes {
             let (node, position) = bytes.split_first_chunk::<NUMBER_BYTES>()?;
             let position = u64::from_le_bytes(position.try_into().ok()?);
-            place.told_of(u64::from_le_bytes(*node), Position(position));
+            place.advance_node(u64::from_le_bytes(*node), Position(position));
         }
         Some(place)
     }
@@ -111,9 +111,9 @@ mod tests {
     fn a_place_is_read_back_from_its_text() {
         let mut place = StreamPlace::default();
         assert_eq!(StreamPlace::parse(place.to_text().as_bytes()), Some(place.clone()));
-        place.told(node(1), Position(640));
-        place.told(node(2), Position(7));
-        place.told(node(1), Position(320));
+        place.advance_to(node(1), Position(640));
+        place.advance_to(node(2), Position(7));
+        place.advance_to(node(1), Position(320));
         assert_eq!(
             (place.of(node(1)), place.of(node(2)), place.of(node(3))),
             (Some(Position(640)), Some(Position(7)), None)
@@ -121,15 +121,15 @@ mod tests {
         let text = place.to_text();
         assert_eq!(StreamPlace::parse(text.as_bytes()), Some(place.clone()));
         let mut other = StreamPlace::default();
-        other.told(node(2), Position(9));
-        other.told_all(&place);
+        other.advance_to(node(2), Position(9));
+        other.merge(&place);
         assert_eq!((other.of(node(1)), other.of(node(2))), (Some(Position(640)), Some(Position(9))));
     }
 
     #[test]
     fn other_texts_are_no_places() {
         let mut place = StreamPlace::default();
-        place.told(node(1), Position(640));
+        place.advance_to(node(1), Position(640));
         let text = place.to_text();
         for at in 0..text.len() {
             let mut other = text.clone().into_bytes();
@@ -148,7 +148,7 @@ mod tests {
     fn a_place_is_bounded() {
         let mut place = StreamPlace::default();
         for number in 1..=100 {
-            place.told(node(number), Position(1));
+            place.advance_to(node(number), Position(1));
         }
         let text = place.to_text();
         assert!(text.len() <= MAX_TEXT_BYTES);

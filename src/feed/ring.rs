@@ -104,7 +104,7 @@ impl Ring {
         if state.added.of(entry.node).is_some_and(|added| entry.position <= added) {
             return None;
         }
-        state.added.told(entry.node, entry.position);
+        state.added.advance_to(entry.node, entry.position);
         state.all_hits += entry.event.hits();
         let bytes = entry.bytes();
         state.entries.push_back(Arc::new(entry));
@@ -122,7 +122,7 @@ impl Ring {
         if let Some(entry) = state.entries.pop_front() {
             state.first += 1;
             state.dropped_hits += entry.event.hits();
-            state.dropped.told(entry.node, entry.position);
+            state.dropped.advance_to(entry.node, entry.position);
         }
     }
 

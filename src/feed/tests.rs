@@ -112,7 +112,7 @@ impl Node {
 
     async fn tell(&mut self) -> Vec<LiveEntry> {
         let entries = self.capture.take();
-        self.feed.tell(&entries).await.unwrap();
+        self.feed.publish(&entries).await.unwrap();
         entries
     }
 
@@ -152,10 +152,10 @@ fn told(stream: &mut FeedStream) -> (Vec<u64>, Option<u64>) {
 
 fn told_at_most(stream: &mut FeedStream, most: usize) -> (Vec<u64>, Option<u64>) {
     let (mut hits, mut left_out) = (Vec::new(), Some(0));
-    for told in stream.cursor.take(most) {
-        match told.news {
-            News::Hit(entry) => hits.push(entry.position.0),
-            News::LeftOut(count) => left_out = left_out.zip(count).map(|(sum, count)| sum + count),
+    for event in stream.cursor.take(most) {
+        match event.kind {
+            StreamEventKind::Hit(entry) => hits.push(entry.position.0),
+            StreamEventKind::LeftOut(count) => left_out = left_out.zip(count).map(|(sum, count)| sum + count),
         }
     }
     (hits, left_out)
@@ -272,7 +272,7 @@ async fn hits_are_kept_within_a_bound_of_memory() {
         rings.add(node, std::iter::once(LiveEntry { of, position: Position(position), after, event }));
     }
     let told = cursor.take(1_000);
-    let News::LeftOut(Some(left_out)) = told[0].news else { panic!("something was dropped") };
+    let StreamEventKind::LeftOut(Some(left_out)) = told[0].kind else { panic!("something was dropped") };
     assert!((30..100).contains(&told.len()), "{}", told.len());
     assert_eq!(left_out + told.len() as u64 - 1, 500);
 }
@@ -413,8 +413,8 @@ async fn hits_that_other_nodes_can_not_be_told_are_told_as_left_out_later() {
     }
     let entries = there.capture.take();
     stores[1].fail(true);
-    assert!(there.feed.tell(&entries).await.is_err());
-    there.feed.leave_out(&entries);
+    assert!(there.feed.publish(&entries).await.is_err());
+    there.feed.publish_locally_only(&entries);
     stores[1].fail(false);
     there.count([4]).await;
     there.count([5]).await;

@@ -1,4 +1,4 @@
-//! What a client reads rather, HTML, CSV or JSON, by its `Accept` (RFC 9110, section 12.5.1).
+//! Whether a client prefers HTML, CSV or JSON, by its `Accept` (RFC 9110, section 12.5.1).
 
 use actix_web::http::header::ACCEPT;
 

@@ -1,4 +1,4 @@
-//! What the answer to a short link depends on of its request, or its hit's record has.
+//! The parts of a request that decide the answer to a short link, or that are in the record of its hit.
 
 use actix_http::RequestHead;
 use actix_web::http::header::{ACCEPT_LANGUAGE, DNT, HeaderMap, HeaderName, HeaderValue, REFERER, USER_AGENT};

@@ -71,16 +71,16 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
 
 /// The deadline of a request. A request that is unfinished then is answered 503, and its pending work is cancelled.
 #[derive(Clone)]
-pub struct AnswerBy(Rc<Cell<Instant>>);
+pub struct RequestDeadline(Rc<Cell<Instant>>);
 
-impl AnswerBy {
+impl RequestDeadline {
     /// `for_body` is the time limit of the body.
     fn new(for_body: Duration) -> Self {
         Self(Rc::new(Cell::new(Instant::now() + for_body + ANSWERED_WITHIN)))
     }
 
     /// Starts the time limit of the answer. Unused time of the body's limit is not added.
-    pub fn body_is_there(&self) {
+    pub fn start_answer_timeout(&self) {
         self.0.set(Instant::now() + ANSWERED_WITHIN);
     }
 
@@ -112,10 +112,11 @@ pub async fn pass(
     // The app adds it before routing.
     let api = request.app_data::<web::Data<Api>>().cloned().ok_or_else(Problem::internal)?;
     let may_have_body = matches!(*request.method(), Method::POST | Method::PATCH | Method::PUT);
-    let answer_by = AnswerBy::new(if may_have_body { api.request_timeout } else { Duration::ZERO });
+    let answer_by = RequestDeadline::new(if may_have_body { api.request_timeout } else { Duration::ZERO });
     request.extensions_mut().insert(answer_by.clone());
     let limits = RateLimitHeaders::default();
-    let passed = answer_by.hold(let_through(counted, access, has_body, api, request, next, limits.clone())).await;
+    let passed =
+        answer_by.hold(authorize_and_call(counted, access, has_body, api, request, next, limits.clone())).await;
     passed.unwrap_or_else(|| Err(limits.added_to(Problem::unavailable()).into()))
 }
 
@@ -133,7 +134,7 @@ impl RateLimitHeaders {
     }
 }
 
-async fn let_through(
+async fn authorize_and_call(
     counted: &'static RateLimit,
     access: Option<Access>,
     has_body: bool,
@@ -144,7 +145,7 @@ async fn let_through(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let key = unauthorized::authenticate(&api, &request).await?;
     // Only after authentication: other clients could write any text to the log.
-    api.notices.see_host(request.headers(), &api.base_url);
+    api.notices.check_host(request.headers(), &api.base_url);
     if let Some(access) = access {
         access.check(&key, request.match_info())?;
     }
@@ -216,11 +217,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_for_an_answer_begins_when_the_body_is_there() {
-        let answer_by = AnswerBy::new(Duration::from_secs(10));
+        let answer_by = RequestDeadline::new(Duration::from_secs(10));
         let began = Instant::now();
         let answering = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            answer_by.body_is_there();
+            answer_by.start_answer_timeout();
             std::future::pending::<()>().await;
         };
         assert_eq!(answer_by.hold(answering).await, None);
@@ -229,7 +230,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_in_time_is_passed_on() {
-        let answer_by = AnswerBy::new(Duration::ZERO);
+        let answer_by = RequestDeadline::new(Duration::ZERO);
         let answering = async {
             tokio::time::sleep(Duration::from_secs(14)).await;
             7

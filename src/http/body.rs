@@ -12,7 +12,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::auth::AnswerBy;
+use super::auth::RequestDeadline;
 use super::problem::{FieldErrors, Problem, ProblemKind};
 use super::query::Query;
 use super::{idempotency, surrogates};
@@ -72,8 +72,8 @@ pub async fn read_json_within(
         let detail = format!("The body did not arrive within {} s.", patience.as_secs());
         Problem::new(ProblemKind::RequestTimeout, detail)
     })??;
-    if let Some(answer_by) = request.extensions().get::<AnswerBy>() {
-        answer_by.body_is_there();
+    if let Some(answer_by) = request.extensions().get::<RequestDeadline>() {
+        answer_by.start_answer_timeout();
     }
     if !body.is_empty() && !is_json(request) {
         return Err(Problem::new(ProblemKind::UnsupportedMediaType, "Send the body as application/json."));

@@ -26,14 +26,14 @@ pub struct Endpoint {
     /// The HTTP methods. The reference has the first.
     pub methods: &'static [Method],
     pub path: &'static str,
-    pub asks: Asks,
+    pub requires: Requirement,
     pub docs: Docs,
     pub handler: fn() -> Route,
 }
 
 /// The credentials or limits that an endpoint requires.
 #[derive(Clone, Copy)]
-pub enum Asks {
+pub enum Requirement {
     Nothing,
     /// No key. The handler takes each request from the client's limit of redirects.
     RedirectLimit,
@@ -56,18 +56,18 @@ pub struct ClientLimit {
 impl Endpoint {
     /// The scope that the endpoint requires, with its rate limit; `None`: no key, or any key.
     pub fn access(&self) -> Option<Access> {
-        match self.asks {
-            Asks::Key(access) => Some(access),
-            Asks::Nothing | Asks::RedirectLimit | Asks::Client(_) | Asks::AnyKey(_) => None,
+        match self.requires {
+            Requirement::Key(access) => Some(access),
+            Requirement::Nothing | Requirement::RedirectLimit | Requirement::Client(_) | Requirement::AnyKey(_) => None,
         }
     }
 
     /// The rate limit of the endpoint's keys; `None`: it requires no key.
     pub fn rate_limit(&self) -> Option<&'static RateLimit> {
-        match self.asks {
-            Asks::Key(access) => Some(access.rate_limit),
-            Asks::AnyKey(rate_limit) => Some(rate_limit),
-            Asks::Nothing | Asks::RedirectLimit | Asks::Client(_) => None,
+        match self.requires {
+            Requirement::Key(access) => Some(access.rate_limit),
+            Requirement::AnyKey(rate_limit) => Some(rate_limit),
+            Requirement::Nothing | Requirement::RedirectLimit | Requirement::Client(_) => None,
         }
     }
 

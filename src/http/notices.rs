@@ -15,7 +15,7 @@ const MAX_HOST_BYTES: usize = 300;
 
 /// The first and then one in this many refused redirects is checked: a check takes a tenth of the time of a refusal
 /// (`loadtests/guard/run check '*limited*'`), and floods of requests are refused, too.
-const LOOKED_AT: u32 = 16;
+const CHECK_ONE_IN: u32 = 16;
 
 /// The notices that were logged.
 ///
@@ -31,15 +31,15 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Checks a redirect that the client limit refuses, as [`see_forwarding`](Self::see_forwarding) does.
-    pub fn see_refused(
+    /// Checks a redirect that the client limit refuses, as [`check_forwarding`](Self::check_forwarding) does.
+    pub fn check_refused(
         &self,
         peer: Option<SocketAddr>,
         fields: &(impl HeaderFields + ?Sized),
         trusted: &TrustedProxies,
     ) {
-        if self.refused.fetch_add(1, Relaxed).is_multiple_of(LOOKED_AT) {
-            self.see_forwarding(peer, fields, trusted);
+        if self.refused.fetch_add(1, Relaxed).is_multiple_of(CHECK_ONE_IN) {
+            self.check_forwarding(peer, fields, trusted);
         }
     }
 
@@ -47,7 +47,7 @@ impl Notices {
     ///
     /// A peer on a public address may be a client that sends any header, and the log has no client's address. So
     /// there are two flags: such a client does not use up the notice about a proxy on the operator's network.
-    pub fn see_forwarding(
+    pub fn check_forwarding(
         &self,
         peer: Option<SocketAddr>,
         fields: &(impl HeaderFields + ?Sized),
@@ -83,7 +83,7 @@ impl Notices {
 
     /// Checks a request with a valid key: warns if its `Host` is not the host of short links. Ports are ignored,
     /// because proxies omit them.
-    pub fn see_host(&self, headers: &HeaderMap, base_url: &BaseUrl) {
+    pub fn check_host(&self, headers: &HeaderMap, base_url: &BaseUrl) {
         if self.other_host.load(Relaxed) {
             return;
         }

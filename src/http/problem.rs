@@ -36,6 +36,8 @@ const TYPE_PREFIX: &str = "urn:problem-type:signpost:";
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// `Retry-After` of 503, in seconds.
 const UNAVAILABLE_SECONDS: u32 = 2;
+/// Tests of webhooks take no longer.
+const TESTS_END_WITHIN_SECONDS: u32 = 10;
 const A_DAY_SECONDS: u32 = 86_400;
 
 impl FieldErrors {
@@ -152,11 +154,18 @@ impl Problem {
 
     /// A condition of the request does not hold. `current` is the `ETag` of the link, if there is one.
     pub fn precondition_failed(current: Option<HeaderValue>) -> Self {
-        let detail = "The link is not in the state that If-Match or If-None-Match asks for. Read it again, and use its current ETag.";
-        let problem = Self::new(ProblemKind::PreconditionFailed, detail);
+        let detail =
+            |what_to_do| format!("The link is not in the state that If-Match or If-None-Match asks for: {what_to_do}");
         match current {
-            Some(current) => problem.with_header(ETAG, current),
-            None => problem,
+            Some(current) => Self::new(
+                ProblemKind::PreconditionFailed,
+                detail("read it, and decide whether to send the request again."),
+            )
+            .with_header(ETAG, current),
+            None => Self::new(
+                ProblemKind::PreconditionFailed,
+                detail("there is no link of this name. To create it, send the request without If-Match."),
+            ),
         }
     }
 
@@ -193,8 +202,8 @@ impl Problem {
 
     /// The link has webhooks and was changed too often in the last 33 days.
     pub fn too_many_revisions() -> Self {
-        let detail =
-            "A link with webhooks can be changed 1,000 times in 33 days, which this one has been; retry tomorrow.";
+        let detail = "A link with webhooks can be changed 1,000 times in 33 days, which this one has been; retry when its \
+                      earlier changes are 33 days old.";
         Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(A_DAY_SECONDS))
     }
 
@@ -278,7 +287,12 @@ impl From<StoreError> for Problem {
 impl From<TestError> for Problem {
     fn from(error: TestError) -> Self {
         match error {
-            TestError::Busy | TestError::Stopping => Self::unavailable(),
+            TestError::Busy => {
+                let detail = "Too many webhooks are being tested at once; retry when these tests have ended.";
+                Self::new(ProblemKind::Unavailable, detail)
+                    .with_header(RETRY_AFTER, HeaderValue::from(TESTS_END_WITHIN_SECONDS))
+            }
+            TestError::Stopping => Self::unavailable(),
             TestError::Store(error) => error.into(),
         }
     }

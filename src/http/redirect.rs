@@ -39,7 +39,7 @@ pub fn resolve(api: &Api, head: &RequestHead, name: LinkName) -> Resolved {
     let request = match AdmittedRequest::admit(api, name, head.method == Method::GET, client) {
         Ok(request) => request,
         Err(retry_after) => {
-            api.notices.see_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
+            api.notices.check_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
             return Resolved::Answered(error(api, head, &retry_after.into()));
         }
     };

@@ -10,7 +10,7 @@ use actix_web::http::header::HeaderValue;
 
 use super::Api;
 use super::answer_fields::AnswerFields;
-use crate::cache::link::{CachedLink, Entry, Lead};
+use crate::cache::link::{CachedLink, Entry, RedirectOutcome};
 use crate::cache::redirect_head::RedirectHead;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::Position;
@@ -72,19 +72,19 @@ impl AdmittedRequest {
         by: LookUp,
     ) -> Answer<'a> {
         let Some(link) = link else { return no_link(api, by) };
-        match link.lead(self.at) {
-            Lead::Target => {}
-            Lead::Nowhere => {
+        match link.redirect_at(self.at) {
+            RedirectOutcome::Target => {}
+            RedirectOutcome::Scheduled => {
                 let fallback = api.fallbacks.not_found.as_ref();
                 api.metrics.redirects.refused(RefusedLink::Scheduled, by, fallback.is_some());
                 return fallback.map_or(Answer::Refused(Refusal::NoSuchLink), Answer::to_fallback);
             }
-            Lead::Expired(own) => {
+            RedirectOutcome::Expired(own) => {
                 let fallback = own.or(api.fallbacks.expired.as_ref());
                 api.metrics.redirects.refused(RefusedLink::Expired, by, fallback.is_some());
                 return fallback.map_or(Answer::Refused(Refusal::Expired), Answer::to_fallback);
             }
-            Lead::Blocked => {
+            RedirectOutcome::Blocked => {
                 api.metrics.redirects.refused(RefusedLink::Blocked, by, false);
                 return Answer::Refused(Refusal::Blocked);
             }

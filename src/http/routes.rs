@@ -8,7 +8,7 @@ use actix_web::middleware::from_fn;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{Resource, Route, guard};
 
-use super::endpoint::{Asks, Endpoint};
+use super::endpoint::{Endpoint, Requirement};
 use super::endpoints::{ENDPOINTS, redirect};
 use super::problem::Problem;
 use super::{auth, client_limits};
@@ -80,16 +80,18 @@ fn route(endpoint: &'static Endpoint) -> Route {
     let answers = guard::fn_guard(|context| endpoint.methods.contains(&context.head().method));
     let route = (endpoint.handler)().guard(answers);
     let has_body = endpoint.docs.body.is_some();
-    match endpoint.asks {
-        Asks::Key(access) => {
+    match endpoint.requires {
+        Requirement::Key(access) => {
             let pass = move |request, next| auth::pass(access.rate_limit, Some(access), has_body, request, next);
             route.wrap(from_fn(pass))
         }
-        Asks::AnyKey(rate_limit) => {
+        Requirement::AnyKey(rate_limit) => {
             route.wrap(from_fn(move |request, next| auth::pass(rate_limit, None, has_body, request, next)))
         }
-        Asks::Client(limit) => route.wrap(from_fn(move |request, next| client_limits::pass(limit, request, next))),
-        Asks::Nothing | Asks::RedirectLimit => route,
+        Requirement::Client(limit) => {
+            route.wrap(from_fn(move |request, next| client_limits::pass(limit, request, next)))
+        }
+        Requirement::Nothing | Requirement::RedirectLimit => route,
     }
 }
 

@@ -50,7 +50,7 @@ pub async fn authenticate(api: &Api, request: &ServiceRequest) -> Result<Arc<Api
         None => Problem::unauthorized(),
         Some(secret) => {
             let is_over = api.unauthorized_limit.is_over(client, now);
-            let trust = if is_over { Trust::InTurn } else { Trust::AtOnce };
+            let trust = if is_over { Trust::Limited } else { Trust::AtOnce };
             match api.authentication.authenticate(secret, trust).await {
                 Ok(key) => return Ok(key),
                 Err(AuthenticationError::Unauthorized) => Problem::unauthorized(),

@@ -84,7 +84,7 @@ impl AppendBackoff {
         self.cause.store(number, Ordering::Relaxed);
         self.until.store(nanos(self.opened.elapsed() + self.interval), Ordering::Relaxed);
         if !self.failing.swap(true, Ordering::Relaxed) {
-            tracing::error!(error = %cause, "hits are not counted");
+            tracing::error!(error = %cause, "hits are not recorded");
         }
     }
 
@@ -93,7 +93,7 @@ impl AppendBackoff {
         self.retry_at_once();
         if self.failing.swap(false, Ordering::Relaxed) {
             let not_recorded = self.hits_not_recorded();
-            tracing::warn!(not_recorded, "hits are counted again");
+            tracing::warn!(not_recorded, "hits are recorded again");
         }
     }
 

@@ -110,6 +110,14 @@ pub fn open(
 }
 
 impl LockedDirectory {
+    /// How many hits of the node are behind the position up to which the store counts them.
+    ///
+    /// # Errors
+    /// If the directory or a segment can't be read, or a later release wrote one.
+    pub fn uncounted_hits(&self, node: NodeId, counted: Position) -> Result<u64, JournalError> {
+        recovery::count_records(&self.directory, node, counted)
+    }
+
     /// Opens the journal.
     ///
     /// The reader starts behind `cursor.counted`, the position up to which the store counts hits. New positions are

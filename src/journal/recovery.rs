@@ -16,7 +16,7 @@ use super::format::{
     FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameKind, FrameWord, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
 };
 use super::segment::{LONGEST_PAGE_BYTES, UNFINISHED_EXTENSION};
-use crate::domain::hit::NodeId;
+use crate::domain::hit::{NodeId, Position};
 
 /// The file that a process locks while it uses the directory.
 pub const LOCK_FILE: &str = "journal.lock";
@@ -118,6 +118,26 @@ pub(super) fn inspect_directory(directory: &Path, node: NodeId) -> Result<Direct
     contents.segments.sort_by_key(|segment| segment.header.sequence);
     contents.report.segments = contents.segments.len() as u64;
     Ok(contents)
+}
+
+/// How many valid records of this node's segments end behind a position.
+///
+/// # Errors
+/// As [`inspect_directory`], and if a segment can't be read.
+pub(super) fn count_records(directory: &Path, node: NodeId, behind: Position) -> Result<u64, JournalError> {
+    let mut count = 0;
+    for segment in inspect_directory(directory, node)?.segments {
+        if segment.header.end() <= behind {
+            continue;
+        }
+        let unreadable = |source| JournalError::Directory { path: segment.path.clone(), source };
+        let mut scan = Scan::open(&segment).map_err(unreadable)?;
+        let is_behind = |end: usize, _: &[u8]| segment.header.base.0 + end as u64 > behind.0;
+        while let Some(is_behind) = scan.next(&mut RecoveryReport::default(), is_behind).map_err(unreadable)? {
+            count += u64::from(is_behind);
+        }
+    }
+    Ok(count)
 }
 
 impl DirectoryContents {
@@ -288,8 +308,8 @@ struct ReadWindow {
     bytes: Vec<u8>,
 }
 
-/// Whether the file system tells what it has no data for, and is known to forget nothing that was written through a mapping. Some have
-/// had faults there, and a record that is skipped is lost.
+/// Whether the file system reports holes (`SEEK_DATA`) and is known to report all data that was written through a mapping. Some file
+/// systems had bugs there, and a skipped record would be lost.
 fn tells_data(file: &File) -> io::Result<bool> {
     const KNOWN: [libc::c_long; 4] =
         [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC];

@@ -26,7 +26,7 @@ pub enum AuthenticationError {
 const CAPACITY: u64 = 100_000;
 
 /// Concurrent look-ups for clients that have sent too many invalid keys: so few that the store is not affected.
-const IN_TURN: usize = 4;
+const LIMITED_LOOK_UPS: usize = 4;
 /// The minimum length of a secret. Secrets that operators choose are the shortest.
 const SHORTEST_SECRET: usize = 32;
 
@@ -35,7 +35,7 @@ const SHORTEST_SECRET: usize = 32;
 pub enum Trust {
     AtOnce,
     /// A few at a time, for clients that have sent too many invalid keys.
-    InTurn,
+    Limited,
 }
 
 /// Finds the key of a request's secret.
@@ -43,7 +43,7 @@ pub struct AuthenticationService {
     store: Arc<dyn KeyStore>,
     clock: Clock,
     keys: Cache<SecretHash, Option<Arc<ApiKey>>>,
-    turns: Semaphore,
+    limited_look_ups: Semaphore,
     /// The minimum revision of each key that was changed on this node. Entries are kept longer than `keys` can have
     /// an older revision (a look-up that began before a change may end after it).
     changed: Cache<KeyId, u64>,
@@ -58,7 +58,7 @@ impl AuthenticationService {
             store,
             clock,
             keys: Cache::builder().max_capacity(CAPACITY).time_to_live(cached_for).build(),
-            turns: Semaphore::new(IN_TURN),
+            limited_look_ups: Semaphore::new(LIMITED_LOOK_UPS),
             changed: Cache::builder()
                 .max_capacity(CAPACITY)
                 .time_to_live(cached_for * 2 + Duration::from_mins(1))
@@ -119,7 +119,7 @@ impl AuthenticationService {
     async fn look_up(&self, hash: SecretHash, trust: Trust) -> Result<Option<Arc<ApiKey>>, Arc<StoreError>> {
         let load = async {
             // The semaphore is never closed.
-            let _turn = if trust == Trust::InTurn { self.turns.acquire().await.ok() } else { None };
+            let _permit = if trust == Trust::Limited { self.limited_look_ups.acquire().await.ok() } else { None };
             self.store.key_by_secret(hash).await.map(|key| key.map(Arc::new))
         };
         self.keys.try_get_with(hash, load).await

@@ -24,7 +24,7 @@ use crate::domain::hit::HitSubject;
 use crate::domain::key::{ApiKey, SecretHash};
 use crate::domain::link::{Link, LinkName, ShortId};
 use crate::domain::live_hit::LiveHit;
-use crate::feed::{FeedStream, HitFeed, StreamPlace, Told};
+use crate::feed::{FeedStream, HitFeed, StreamEvent, StreamPlace};
 use crate::store::{KeyStore, LinkStore, Store, StoreError};
 
 /// How often a client gets a comment.
@@ -79,7 +79,7 @@ pub struct HitStreamService {
 
 /// What a stream sends next.
 pub enum StreamStep {
-    Told(Vec<Told>),
+    Events(Vec<StreamEvent>),
     /// A comment, so that the client sees that the stream is alive, and the service whether the client is there.
     Comment,
     End,
@@ -185,7 +185,7 @@ impl HitStream {
             if !told.is_empty() {
                 self.pace.note(now, &told);
                 self.feed.counts().sent(&told);
-                return StreamStep::Told(told);
+                return StreamStep::Events(told);
             }
             if now >= self.comment_at {
                 self.comment_at = now + COMMENT_EVERY;

@@ -14,7 +14,7 @@ use uuid::{ContextV7, Timestamp as UuidTime, Uuid};
 pub use self::changes::KeyChange;
 pub use self::once::RespondToKey;
 use super::authentication::AuthenticationService;
-use super::in_turn::InTurn;
+use super::striped_locks::StripedLocks;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, ScopeSet, SealedSecret, SecretHash, Tier};
@@ -144,7 +144,7 @@ pub struct KeyService {
     ids: Mutex<ContextV7>,
     /// The operator sets the root key's secret in the environment: it can't be rotated here.
     root_is_chosen: bool,
-    changes: InTurn,
+    changes: StripedLocks,
 }
 
 impl KeyService {
@@ -158,14 +158,14 @@ impl KeyService {
         root_is_chosen: bool,
     ) -> Self {
         let (random, ids) = (SystemRandom::new(), Mutex::default());
-        let changes = InTurn::default();
+        let changes = StripedLocks::default();
         Self { store, once, authentication, plans, vault, clock, random, ids, root_is_chosen, changes }
     }
 
     /// Creates a key below `creator`.
     pub async fn create(&self, creator: &ApiKey, new: NewKey) -> Result<IssuedKey, KeyError> {
         let now = self.clock.now();
-        let issued = self.drawn(creator, new, self.new_id(now), now)?;
+        let issued = self.generate_key(creator, new, self.new_id(now), now)?;
         self.store.create_key(issued.key.clone(), self.plans.of(creator).child_keys).await?;
         // A look-up of its secret before this moment may have cached that it is unknown.
         self.authentication.key_changed(&issued.key).await;
@@ -173,7 +173,7 @@ impl KeyService {
     }
 
     /// A new key below `creator`, with new secrets.
-    fn drawn(&self, creator: &ApiKey, new: NewKey, id: KeyId, now: Timestamp) -> Result<IssuedKey, KeyError> {
+    fn generate_key(&self, creator: &ApiKey, new: NewKey, id: KeyId, now: Timestamp) -> Result<IssuedKey, KeyError> {
         let scopes = new.scopes.unwrap_or(creator.default_scopes());
         let given = KeyChange { tier: Some(new.tier), scopes: Some(scopes), ..KeyChange::default() };
         require_grantable(creator, &given)?;
@@ -230,7 +230,7 @@ impl KeyService {
 
     /// The record of `caller`. It is read from the store: another node may have changed the key.
     pub async fn own(&self, caller: &ApiKey) -> Result<ListedKey, KeyError> {
-        let key = self.seen(caller, caller.id).await?;
+        let key = self.visible_key(caller, caller.id).await?;
         Ok(ListedKey { last_used_at: self.last_used_at(key.id).await?, key })
     }
 
@@ -245,7 +245,7 @@ impl KeyService {
     /// Revokes all keys below a key. The key itself stays valid, so that an interrupted revocation can be repeated,
     /// but it can't create keys.
     async fn revoke_below(&self, caller: &ApiKey, id: KeyId) -> Result<(), KeyError> {
-        if self.seen(caller, id).await?.is_root {
+        if self.visible_key(caller, id).await?.is_root {
             return Err(ROOT_NOT_REVOCABLE);
         }
         self.store.stop_key_creation(id).await?;
@@ -336,7 +336,7 @@ impl KeyService {
     }
 
     /// A key that is not revoked and that `caller` may see.
-    pub async fn seen(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
+    pub async fn visible_key(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
         let stored = self.store.key(id).await?;
         stored.filter(|key| key.revoked_at.is_none() && caller.sees(key)).ok_or(KeyError::NotFound)
     }
@@ -353,7 +353,7 @@ impl KeyService {
         change: impl Fn(&mut ApiKey) -> Result<(), KeyError>,
     ) -> Result<ApiKey, KeyError> {
         for _ in 0..CONFLICT_RETRIES {
-            let mut key = self.seen(caller, id).await?;
+            let mut key = self.visible_key(caller, id).await?;
             change(&mut key)?;
             key.revision += 1;
             match self.store.update_key(key.clone()).await {

@@ -10,12 +10,12 @@ use ring::rand::SystemRandom;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-pub use self::bulk::{BulkPlace, CreatedLinks};
+pub use self::bulk::{BulkPermit, CreatedLinks};
 pub(super) use self::changes::write;
 pub use self::changes::{ChangeError, Changed, Put, PutLink};
 pub use self::once::RespondToLinks;
-use super::in_turn::InTurn;
-use super::to_the_end::ToTheEnd;
+use super::run_to_completion::RunToCompletion;
+use super::striped_locks::StripedLocks;
 use super::{AccessError, owned_link};
 use crate::actors::key_shard::{KeyShards, NoteLinksCreated};
 use crate::cache::links::LinkCache;
@@ -52,9 +52,9 @@ pub struct CreatedLink {
 
 /// Attempts to generate a short id that is not taken: of 62^7 ids, a second attempt is rare, and ten indicate an
 /// error.
-const ID_DRAWS: usize = 10;
+const ID_ATTEMPTS: usize = 10;
 /// The same for a link with a slug: the second attempt tells whether the slug is taken, or the first id was.
-const ID_DRAWS_OF_SLUGS: usize = 2;
+const ID_ATTEMPTS_OF_SLUGS: usize = 2;
 
 /// Bulk creations at once; further ones wait with their bodies. Each takes some MiB.
 const BULKS_AT_ONCE: usize = 32;
@@ -69,7 +69,7 @@ pub struct LinkService {
     plans: Plans,
     clock: Clock,
     random: SystemRandom,
-    changes: Arc<InTurn>,
+    changes: Arc<StripedLocks>,
     /// Bounds the memory of bulk creations.
     bulks: Arc<Semaphore>,
 }
@@ -104,9 +104,9 @@ impl LinkService {
         }
         if let Some(name) = new.slug {
             let (service, caller) = (self.clone(), Arc::clone(caller));
-            return ToTheEnd::new(|_| async move { service.create_named(&caller, &new, name).await }).await;
+            return RunToCompletion::new(|_| async move { service.create_named(&caller, &new, name).await }).await;
         }
-        let created = self.draw_id(caller, &new, ID_DRAWS).await?;
+        let created = self.create_with_generated_id(caller, &new, ID_ATTEMPTS).await?;
         let created = created.ok_or_else(|| StoreError::Unavailable("every generated short id was taken".into()))?;
         self.cache.insert(&created.link)?;
         Ok(created)
@@ -114,29 +114,29 @@ impl LinkService {
 
     /// Creates a link with a slug. It is not inserted into the cache: the store settles its id and its revision.
     async fn create_named(&self, caller: &ApiKey, new: &NewLink, name: LinkName) -> Result<CreatedLink, CreateError> {
-        let changing = self.cache.changing(name);
-        let created = self.draw_named(caller, new, name).await;
+        let changing = self.cache.begin_change(name);
+        let created = self.create_named_with_generated_id(caller, new, name).await;
         match created {
             // It may be made later.
-            Err(CreateError::Store(StoreError::Unavailable(_))) => changing.left_open(),
+            Err(CreateError::Store(StoreError::Unavailable(_))) => changing.outcome_unknown(),
             _ => changing.done(),
         }
         created?.ok_or(CreateError::SlugTaken)
     }
 
-    async fn draw_named(
+    async fn create_named_with_generated_id(
         &self,
         caller: &ApiKey,
         new: &NewLink,
         name: LinkName,
     ) -> Result<Option<CreatedLink>, CreateError> {
-        let created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await?;
+        let created = self.create_with_generated_id(caller, new, ID_ATTEMPTS_OF_SLUGS).await?;
         if created.is_some() || !caller.is_root {
             return Ok(created);
         }
         // The root key gets a name that is kept for another key, too.
         let Some(keeper) = self.store.keep_name_for(name, caller.id).await? else { return Ok(None) };
-        let created = self.draw_id(caller, new, ID_DRAWS_OF_SLUGS).await;
+        let created = self.create_with_generated_id(caller, new, ID_ATTEMPTS_OF_SLUGS).await;
         if !matches!(created, Ok(Some(_))) {
             self.give_name_back(name, keeper).await;
         }
@@ -150,11 +150,16 @@ impl LinkService {
         }
     }
 
-    /// Creates a link with one of `draws` generated ids; `None` if all of them, or its name, are taken.
-    async fn draw_id(&self, caller: &ApiKey, new: &NewLink, draws: usize) -> Result<Option<CreatedLink>, CreateError> {
+    /// Creates a link with one of `attempts` generated ids; `None` if all of them, or its name, are taken.
+    async fn create_with_generated_id(
+        &self,
+        caller: &ApiKey,
+        new: &NewLink,
+        attempts: usize,
+    ) -> Result<Option<CreatedLink>, CreateError> {
         let now = self.clock.now();
         let limit = self.plans.of(caller).links_per_month;
-        for _ in 0..draws {
+        for _ in 0..attempts {
             let id = ShortId::generate(&self.random).map_err(|_| CreateError::NoRandomness)?;
             let link = new.made(id, caller.id, now);
             match self.store.create_link(link.clone(), limit).await {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cache::link::{CachedLink, Entry};
 use crate::cache::links::LinkCache;
-use crate::cache::near::NearLinks;
+use crate::cache::worker_cache::WorkerCache;
 use crate::clock::Clock;
 use crate::domain::bots::SharedBotRules;
 use crate::domain::calendar::Timestamp;
@@ -43,7 +43,7 @@ pub struct Recording {
     pub journal: JournalWriter,
     /// Notified of hits that fire webhooks.
     pub notifier: Notifier,
-    /// Of visitors with these signals nothing is recorded but their device and what kind of bot they are.
+    /// For visitors with these signals, only the device and the kind of bot are recorded.
     pub respected: RespectedSignals,
     /// Tell the bots among these.
     pub bots: SharedBotRules,
@@ -88,8 +88,8 @@ impl RedirectService {
     }
 
     /// The cache of a worker in front of the shared one.
-    pub fn near_links(&self) -> NearLinks {
-        NearLinks::new(&self.cache)
+    pub fn worker_cache(&self) -> WorkerCache {
+        WorkerCache::new(&self.cache)
     }
 
     /// What the store can answer from memory.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::to_the_end::ToTheEnd;
+use super::run_to_completion::RunToCompletion;
 use crate::actors::wake::DispatcherWake;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
@@ -10,8 +10,8 @@ use crate::domain::hit::HitId;
 use crate::domain::link::Link;
 use crate::domain::webhook::{DeliveryId, DeliveryStatus, first_kept_day};
 use crate::store::{DeliveryStore, Replay, SettledQuery, StoreError};
-use crate::webhooks::trial::WebhookTester;
-pub use crate::webhooks::trial::{TestEnd, TestError, TestedWebhook};
+use crate::webhooks::tester::WebhookTester;
+pub use crate::webhooks::tester::{TestError, TestResult, TestedWebhook};
 
 /// The largest number of deliveries that a request queues again.
 pub const MAX_REPLAYED: usize = 1_000;
@@ -92,7 +92,7 @@ impl WebhookActions {
         let earliest = replay.due_times().next().map_or(replay.at, |(_, due_at)| due_at);
         let (deliveries, wake) = (Arc::clone(&self.deliveries), self.wake.clone());
         // The dispatcher does not find what is queued unless it is told of it.
-        let replaying = ToTheEnd::new(|_| async move {
+        let replaying = RunToCompletion::new(|_| async move {
             let queued = deliveries.replay_deliveries(replay).await;
             wake.wake(earliest);
             queued

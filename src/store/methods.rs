@@ -22,6 +22,7 @@ macro_rules! store_methods {
                 }
                 writes {
                     put_if_absent(name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
+                    note_start(now: Timestamp) -> Result<(), StoreError>;
                     share_windows(own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError>;
                 }
                 direct {

@@ -278,22 +278,23 @@ pub trait SharedNode: Send + Sync + 'static {
     /// Stores `value` under `name` unless the name has a value; returns the value that it has then.
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError>;
 
+    /// Notes that a node serves from the store from now on: raises [`LAST_START`](transfer::LAST_START).
+    async fn note_start(&self, now: Timestamp) -> Result<(), StoreError>;
+
     /// Whether other nodes may serve from the same store: then this node must publish what they need from its memory.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Publishes the requests that this node has recently admitted, which replaces its last publication for each key
-    /// and endpoint. Returns the logs of the other nodes for the same keys and endpoints: one for each process that has
-    /// any. A publication expires once no window can contain it any more. After an error it may be visible all the
-    /// same.
+    /// Publishes the requests that this node has recently admitted, which replaces its last publication for each key and endpoint. Returns the
+    /// logs of the other nodes for the same keys and endpoints: one for each process that has any. A publication expires once no window can
+    /// contain it any more. After an error it may be visible all the same.
     async fn share_windows(&self, own: Vec<WindowLog>) -> Result<Vec<WindowLog>, StoreError> {
         drop(own);
         Ok(Vec::new())
     }
 
-    /// Returns what the other nodes have published for these windows: a log for each process that has any. Publishes
-    /// nothing.
+    /// Returns what the other nodes have published for these windows: a log for each process that has any. Publishes nothing.
     async fn windows_elsewhere(&self, windows: Vec<WindowId>) -> Result<Vec<WindowLog>, StoreError> {
         drop(windows);
         Ok(Vec::new())

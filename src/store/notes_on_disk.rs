@@ -1,9 +1,8 @@
 //! What a node notes for live streams where no other node shares its store: for itself, once it has restarted.
 //!
-//! Notes are appended to files. Those of hits are synced, so that also after a power cut there are none of which hits are
-//! counted and not noted. If one can't be written, all are deleted: the next life then knows of no listener, and tells
-//! clients that come back that hits may be missing. Files are deleted some seconds after their notes have expired, and
-//! nothing is written while nobody listens.
+//! Notes are appended to files. Notes of hits are synced, so that even after a power cut every counted hit is noted. If a note can't be
+//! written, all notes are deleted: the next process life then knows no listeners, and tells returning clients that hits may be missing.
+//! Files are deleted some seconds after their notes have expired, and nothing is written while nobody listens.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};

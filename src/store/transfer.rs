@@ -21,6 +21,8 @@ pub const ROOT_KEY: &str = "root_key";
 pub const MASTER_KEY_CHECK: &str = "master_key_check";
 /// Names whose values are exported.
 pub const NAMES: [&str; 2] = [ROOT_KEY, MASTER_KEY_CHECK];
+/// The name of a number that grows with each start of a node: what was exported before a start may have changed since.
+pub const LAST_START: &str = "last_start";
 /// The name under which a store notes the file of its import.
 pub const FILLED_FROM: &str = "import";
 /// The name under which a store notes that its import is complete.
@@ -144,6 +146,9 @@ pub struct Page {
 pub trait ExportSource: Send + Sync {
     /// The records of a section from a place on, which an earlier page returned; from its beginning without one.
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError>;
+
+    /// The number that the last start of a node has left; 0 if none did.
+    async fn last_start(&self) -> Result<u64, StoreError>;
 
     /// Whether there may be pending deliveries. They are not exported.
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError>;

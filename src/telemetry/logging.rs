@@ -48,9 +48,9 @@ pub fn init(level: LevelFilter, format: Format) -> Result<(), TryInitError> {
 /// The output of a command: its result or its error. Unlike a log line, it is written at every log level and before
 /// logging starts, in the format of the log.
 #[derive(Clone, Copy, Debug)]
-pub struct Console(pub Format);
+pub struct CommandOutput(pub Format);
 
-impl Console {
+impl CommandOutput {
     /// Writes a result to standard output.
     ///
     /// # Errors

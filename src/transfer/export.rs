@@ -15,10 +15,12 @@ use crate::store::records::Time;
 use crate::store::records::export::RecordV1;
 use crate::store::transfer::{ExportSource, ROOT_KEY, Record, Section};
 
-/// Exports a store to a file that only its owner can read. Resumes an incomplete export.
+/// Exports a store to a file that only its owner can read. Resumes an incomplete export, unless a node was started since: then it begins
+/// anew, because what the file has may have changed.
 pub async fn export(source: &dyn ExportSource, path: &Path, now: Timestamp) -> Result<Counts, TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let root_key = root_key(source).await?;
+    let last_start = source.last_start().await?;
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
     let partial = match partial(path, &file)? {
@@ -27,10 +29,10 @@ pub async fn export(source: &dyn ExportSource, path: &Path, now: Timestamp) -> R
         }
         // Its first line promises records of that format only.
         Some(partial) if partial.header.format != FORMAT => return Err(TransferError::OtherRelease(path.to_owned())),
-        Some(partial) => partial,
-        None => {
+        Some(partial) if partial.header.last_start == last_start => partial,
+        _ => {
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            let header = Header { format: FORMAT, id: Uuid::new_v4(), version, at: Time(now), root_key };
+            let header = Header { format: FORMAT, id: Uuid::new_v4(), version, at: Time(now), root_key, last_start };
             PartialExport { header, place: None, length: 0, counts: Counts::default(), hash: Context::new(&SHA256) }
         }
     };
@@ -61,6 +63,9 @@ pub async fn export(source: &dyn ExportSource, path: &Path, now: Timestamp) -> R
             (None, None) => break,
         };
         out.line(&ExportLine::Place(place.clone())).map_err(failed)?;
+    }
+    if source.last_start().await? != last_start {
+        return Err(TransferError::Served);
     }
     let end = End { counts, sha256: hex(out.hash.clone()) };
     out.line(&ExportLine::End(end)).map_err(failed)?;

@@ -53,9 +53,12 @@ pub async fn fill(sink: &dyn Sink, file: Checked) -> Result<Imported, TransferEr
     if sink.kept(FILLED).await?.as_deref() == Some(header.id.as_bytes()) {
         return Ok(Imported::Before);
     }
-    let run = begin(sink, &header).await?;
     let reached_path = reached_path(path);
-    let offset = reached(&reached_path).filter(|reached| reached.run == run).map_or(0, |reached| reached.offset);
+    let known = reached(&reached_path);
+    // Before anything is written: an import that can't note its progress would end after its first records.
+    note(&reached_path, known.as_ref().unwrap_or(&ImportPosition { run: Uuid::nil(), offset: 0 }))?;
+    let run = begin(sink, &header).await?;
+    let offset = known.filter(|reached| reached.run == run).map_or(0, |reached| reached.offset);
 
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(failed)?;

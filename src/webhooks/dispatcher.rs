@@ -18,7 +18,7 @@ use super::poller::{Poller, PollerParts};
 use super::preparation::Preparation;
 use super::sender::WebhookSender;
 use super::suspended::{forget_failures, suspend_failing};
-use super::trial::{TesterParts, WebhookTester};
+use super::tester::{TesterParts, WebhookTester};
 use super::worker::WebhookWorker;
 use crate::actors::supervisor::{Handle, RestartHook, Supervisor, SupervisorOptions};
 use crate::actors::wake::DispatcherWake;
@@ -220,7 +220,7 @@ async fn watch_queue(store: &dyn DeliveryStore, meters: &WebhookMeters) {
     loop {
         // If the store is out of reach, the metric keeps its last value; the poller logs the outage.
         if let Ok(pending) = store.pending_deliveries().await {
-            meters.pending_are(pending);
+            meters.set_pending(pending);
         }
         tokio::time::sleep(WATCH_QUEUE_EVERY).await;
     }

@@ -24,11 +24,11 @@ pub struct Flow {
 
 impl Flow {
     /// The flow of deliveries without a receiver. They are never sent.
-    pub fn nowhere() -> Self {
+    pub fn without_receiver() -> Self {
         Self { owner: KeyId(Uuid::nil()), host: "".into() }
     }
 
-    pub fn is_nowhere(&self) -> bool {
+    pub fn has_no_receiver(&self) -> bool {
         self.host.is_empty()
     }
 }

@@ -17,6 +17,6 @@ mod refusals;
 mod scheduler;
 pub mod sender;
 mod suspended;
-pub mod trial;
-mod trial_slots;
+mod test_slots;
+pub mod tester;
 pub mod worker;

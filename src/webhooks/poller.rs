@@ -299,7 +299,7 @@ impl Poller {
             self.overdue_noted_at = now;
             let waiting = self.scan.first_passed_over().into_iter().chain(self.first_tries.waiting.first_due());
             let first = self.parts.in_flight.first_due().into_iter().chain(waiting).min();
-            self.parts.meters.first_due_is(first.map(|due| due.0));
+            self.parts.meters.set_first_due(first.map(|due| due.0));
         }
     }
 

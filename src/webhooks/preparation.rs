@@ -151,7 +151,7 @@ impl Preparation {
     pub async fn flow(&self, due: &DueDelivery) -> Result<Flow, StoreError> {
         let link = self.link(due.id.link, due.revision).await?;
         let flow = link.as_deref().and_then(|link| link.flow(due.id));
-        Ok(flow.unwrap_or_else(Flow::nowhere))
+        Ok(flow.unwrap_or_else(Flow::without_receiver))
     }
 
     /// Reads everything needed to send a delivery.

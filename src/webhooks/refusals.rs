@@ -129,7 +129,7 @@ impl Refusals {
 
     /// Whether a delivery is likely to be refused in this month.
     pub fn expects(&self, id: DeliveryId, flow: &Flow, month: Month) -> bool {
-        flow.is_nowhere()
+        flow.has_no_receiver()
             || self.suspensions.expects(id)
             || self.spent.get(&flow.owner).is_some_and(|(spent, _)| *spent == month)
     }

@@ -60,7 +60,7 @@ screen('a refusal of a new key stands in the dialog, with what was typed', { has
 screen('a key that rotates itself stays signed in with its new secret', { hash }, async ({ page, fake }) => {
   await page.getByRole('button', { name: 'Actions for web shop' }).click();
   await page.getByRole('button', { name: 'Rotate…' }).click();
-  await dialog(page).getByLabel('A new webhook secret too').check();
+  await dialog(page).getByLabel('Also replace the webhook secret').check();
   await dialog(page).getByRole('button', { name: 'Rotate' }).click();
   await page.getByText('whsec_ROTATED').waitFor();
   await page.getByRole('link', { name: 'Links', exact: true }).click();

@@ -153,7 +153,7 @@ screen('a conflict shows both versions, and the person chooses', { hash }, async
   await dialog(page).getByText('This link was changed meanwhile').waitFor();
   for (const text of ['Theirs', 'Mine', 'their notes']) await dialog(page).getByText(text, { exact: true }).waitFor();
   await dialog(page).getByRole('group', { name: 'Which Tags to save' }).getByRole('button', { name: 'Keep theirs' }).click();
-  await dialog(page).getByRole('button', { name: 'Edit further' }).click();
+  await dialog(page).getByRole('button', { name: 'Continue editing' }).click();
   await is(() => dialog(page).getByLabel('Title').inputValue(), 'Mine');
   await is(() => dialog(page).getByLabel('Tags').inputValue(), 'theirs');
   await dialog(page).getByRole('button', { name: 'Save' }).click();

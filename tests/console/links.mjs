@@ -36,7 +36,7 @@ screen('search and filters narrow the list and are part of the address', {}, asy
 screen('archived links are listed apart, and an archived link comes back by undo', {}, async ({ page, fake }) => {
   await row(page, 'autumn').getByRole('button', { name: 'Actions for autumn' }).click();
   await page.getByRole('button', { name: 'Archive', exact: true }).click();
-  await page.getByText('autumn is archived. It redirects on.').waitFor();
+  await page.getByText('autumn is archived. It still redirects.').waitFor();
   await is(() => row(page, 'autumn').count(), 0);
   await page.getByRole('button', { name: 'Undo' }).click();
   await row(page, 'autumn').waitFor();
@@ -75,7 +75,7 @@ screen('a failed list is tried again by hand', { before: (fake) => fake.rule('GE
 
 screen('a rate limit says when it goes on, and it goes on by itself', { before: (fake) => fake.rule('GET', /links$/, limited(2), 1) }, async ({ page }) => {
   await page.getByText('Too many requests in a minute').waitFor();
-  await page.getByText(/It goes on in \d s/).waitFor();
+  await page.getByText(/Retry in \d s/).waitFor();
   await row(page, 'autumn').waitFor();
 });
 

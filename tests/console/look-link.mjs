@@ -40,7 +40,7 @@ look({
   'keys, not allowed': { hash: '#/keys', before: (fake) => (fake.keys[0].scopes = []), ready: 'can’t manage other keys' },
   bulk: { hash: '#/bulk', ready: 'No rows yet' },
   'bulk, refused rows': { hash: '#/bulk', act: async (page) => { await page.getByLabel('Addresses').fill(`ftp://${'x'.repeat(200)}\nhttps://example.com/`); await page.getByRole('button', { name: 'Make 2 links' }).click(); }, ready: '1 row refused' },
-  'bulk, waiting': { hash: '#/bulk', before: (fake) => fake.rule('POST', /bulk/, limited(50)), act: async (page) => { await page.getByLabel('Addresses').fill('https://example.com/'); await page.getByRole('button', { name: 'Make 1 link' }).click(); }, ready: 'It goes on by itself' },
+  'bulk, waiting': { hash: '#/bulk', before: (fake) => fake.rule('POST', /bulk/, limited(50)), act: async (page) => { await page.getByLabel('Addresses').fill('https://example.com/'); await page.getByRole('button', { name: 'Make 1 link' }).click(); }, ready: 'Sending continues automatically' },
   'bulk, stopped': { hash: '#/bulk', before: (fake) => fake.rule('POST', /bulk/, problem(500, 'Something broke.')), act: async (page) => { await page.getByLabel('Addresses').fill('https://example.com/'); await page.getByRole('button', { name: 'Make 1 link' }).click(); }, ready: 'Going on makes no link twice' },
   'no such page': { hash: '#/nowhere', ready: 'There is no such page' },
   'session ended': { before: (fake) => fake.rule('GET', /links$/, problem(401, 'No.')), ready: 'Your session has ended' },

@@ -38,7 +38,7 @@ screen('1,200 rows go in three calls, and the rate limit is waited for', { hash,
   await page.getByLabel('Addresses').fill(list(1200));
   await page.getByRole('button', { name: 'Make 1,200 links' }).click();
   await page.getByText('500 of 1,200 made').waitFor();
-  await page.getByText('It goes on by itself').waitFor();
+  await page.getByText('Sending continues automatically').waitFor();
   await page.getByRole('link', { name: 'Keys & usage' }).click();
   await page.getByRole('link', { name: 'Bulk' }).click();
   await page.getByText('1,200 of 1,200 made').waitFor();

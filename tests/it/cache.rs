@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use signpost::cache::freshness::Freshness;
+use signpost::cache::clock::CacheClock;
 use signpost::cache::links::{LinkCache, LinkCacheSettings};
-use signpost::cache::near::NearLinks;
+use signpost::cache::worker_cache::WorkerCache;
 use signpost::domain::blocked_hosts::{BlockedHosts, HostList};
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
@@ -31,7 +31,7 @@ fn link() -> Link {
 
 fn settings() -> LinkCacheSettings {
     let minute = Duration::from_mins(1);
-    let clock = Freshness::default();
+    let clock = CacheClock::default();
     LinkCacheSettings { capacity: 100, found_for: minute, missing_for: minute, is_shared: false, clock, noindex: true }
 }
 
@@ -68,7 +68,7 @@ impl Ground {
 
     /// As the service changes it.
     async fn change(&self) {
-        let changing = self.cache.changing(self.name);
+        let changing = self.cache.begin_change(self.name);
         self.edit().await;
         changing.done();
     }
@@ -83,7 +83,7 @@ impl Ground {
     }
 
     /// What a worker answers with: from its own cache, else from the shared one.
-    fn near(&self, near: &mut NearLinks) -> Option<u32> {
+    fn near(&self, near: &mut WorkerCache) -> Option<u32> {
         if let Some(link) = near.get(&self.name) {
             return Some(link.revision);
         }
@@ -156,7 +156,7 @@ async fn a_name_that_is_not_there_is_known_not_to_be() {
 #[tokio::test]
 async fn a_change_is_seen_by_all_workers_once_it_is_done() {
     let ground = Ground::new().await;
-    let mut workers = [(); 3].map(|()| NearLinks::new(&ground.cache));
+    let mut workers = [(); 3].map(|()| WorkerCache::new(&ground.cache));
     ground.loaded().await;
     assert!(workers.iter_mut().all(|near| ground.near(near) == Some(1)));
     ground.change().await;
@@ -168,11 +168,11 @@ async fn a_change_is_seen_by_all_workers_once_it_is_done() {
 #[tokio::test]
 async fn a_worker_that_misses_more_changes_than_are_remembered_forgets_everything() {
     let ground = Ground::new().await;
-    let mut near = NearLinks::new(&ground.cache);
+    let mut near = WorkerCache::new(&ground.cache);
     ground.loaded().await;
     assert_eq!(ground.near(&mut near), Some(1));
     let others = (0..2_000).map(|number| LinkName::parse(&format!("other-{number}")).unwrap());
-    others.for_each(|other| ground.cache.changing(other).done());
+    others.for_each(|other| ground.cache.begin_change(other).done());
     assert!(near.get(&ground.name).is_none());
 }
 
@@ -200,8 +200,8 @@ async fn a_load_from_before_a_change_serves_nobody() {
 #[tokio::test]
 async fn what_is_loaded_during_a_change_is_not_kept() {
     let ground = Ground::new().await;
-    let mut near = NearLinks::new(&ground.cache);
-    let changing = ground.cache.changing(ground.name);
+    let mut near = WorkerCache::new(&ground.cache);
+    let changing = ground.cache.begin_change(ground.name);
     assert_eq!(ground.loaded().await, 1);
     assert!(ground.cached().is_none() && ground.near(&mut near).is_none());
     ground.edit().await;
@@ -214,7 +214,7 @@ async fn what_is_loaded_during_a_change_is_not_kept() {
 async fn a_change_whose_caller_is_cancelled_is_forgotten_too() {
     let ground = Ground::new().await;
     ground.loaded().await;
-    let changing = ground.cache.changing(ground.name);
+    let changing = ground.cache.begin_change(ground.name);
     ground.edit().await;
     drop(changing);
     assert_eq!(ground.loaded().await, 2);
@@ -225,9 +225,9 @@ async fn a_change_whose_caller_is_cancelled_is_forgotten_too() {
 #[tokio::test]
 async fn a_watched_link_is_kept_briefly_and_by_no_worker_and_never_goes_back() {
     let time = Arc::new(AtomicU64::new(1_000_000));
-    let clock = Freshness::Moved(Arc::clone(&time));
+    let clock = CacheClock::Test(Arc::clone(&time));
     let ground = Ground::with(LinkCacheSettings { is_shared: true, clock, ..settings() }).await;
-    let mut near = NearLinks::new(&ground.cache);
+    let mut near = WorkerCache::new(&ground.cache);
     ground.loaded().await;
     assert_eq!(ground.near(&mut near), Some(1));
 
@@ -252,9 +252,9 @@ async fn a_watched_link_is_kept_briefly_and_by_no_worker_and_never_goes_back() {
 #[tokio::test]
 async fn a_link_of_a_shared_store_is_not_used_after_its_time() {
     let time = Arc::new(AtomicU64::new(1_000_000));
-    let clock = Freshness::Moved(Arc::clone(&time));
+    let clock = CacheClock::Test(Arc::clone(&time));
     let ground = Ground::with(LinkCacheSettings { is_shared: true, clock, ..settings() }).await;
-    let mut near = NearLinks::new(&ground.cache);
+    let mut near = WorkerCache::new(&ground.cache);
     ground.loaded().await;
     assert_eq!(ground.near(&mut near), Some(1));
     time.fetch_add(59_999, Ordering::SeqCst);
@@ -266,7 +266,7 @@ async fn a_link_of_a_shared_store_is_not_used_after_its_time() {
 #[tokio::test]
 async fn when_changes_may_have_been_missed_everything_is_forgotten() {
     let ground = Ground::new().await;
-    let mut near = NearLinks::new(&ground.cache);
+    let mut near = WorkerCache::new(&ground.cache);
     ground.loaded().await;
     assert_eq!(ground.near(&mut near), Some(1));
     ground.edit().await;
@@ -277,7 +277,7 @@ async fn when_changes_may_have_been_missed_everything_is_forgotten() {
 
 #[tokio::test]
 async fn links_to_blocked_hosts_lead_nowhere_once_the_list_is_replaced() {
-    use signpost::cache::link::Lead;
+    use signpost::cache::link::RedirectOutcome;
 
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 1 << 20).unwrap());
@@ -286,7 +286,7 @@ async fn links_to_blocked_hosts_lead_nowhere_once_the_list_is_replaced() {
     let cache = Arc::new(LinkCache::new(store, hosts.clone(), settings()));
     let is_blocked = async || {
         let link = cache.load(&link().name()).await.unwrap().unwrap();
-        matches!(link.lead(Timestamp(5)), Lead::Blocked)
+        matches!(link.redirect_at(Timestamp(5)), RedirectOutcome::Blocked)
     };
     assert!(!is_blocked().await);
     assert!(hosts.replace(HostList::parse("example.com").0));

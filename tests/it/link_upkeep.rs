@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use signpost::cache::freshness::Freshness;
+use signpost::cache::clock::CacheClock;
 use signpost::cache::links::{LinkCache, LinkCacheSettings};
 use signpost::clock::Clock;
 use signpost::domain::blocked_hosts::BlockedHosts;
@@ -31,7 +31,7 @@ impl Node {
             found_for: DAY,
             missing_for: HOUR,
             is_shared: false,
-            clock: Freshness::default(),
+            clock: CacheClock::default(),
             noindex: true,
         };
         let cache = Arc::new(LinkCache::new(store.clone(), BlockedHosts::default(), settings));

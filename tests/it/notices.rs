@@ -219,6 +219,9 @@ fn hits_that_a_crash_left_uncounted_are_told_with_their_number_and_after_a_clean
             }
         });
         let before = counted(directory.path(), &id);
+        let file = directory.path().join(format!("{before}.jsonl"));
+        let exported = program(directory.path()).arguments(&["export", file.to_str().unwrap()]).run();
+        assert_eq!(exported.code(), Some(0), "{exported:?}");
         let process = program(directory.path()).serve();
         soon("hits are counted", || total_hits(&process, &id) >= visits.answered && process.has_counted_all());
         let total = total_hits(&process, &id);
@@ -229,6 +232,9 @@ fn hits_that_a_crash_left_uncounted_are_told_with_their_number_and_after_a_clean
         let told = recovered(&process);
         let hits: Vec<_> = told.iter().map(|line| line["hits"].as_u64().unwrap()).collect();
         assert_eq!(hits, Vec::from_iter((left > 0).then_some(left)), "{}", process.stderr());
+        let warning = format!("{left} hits are only in the journal: they are not exported.");
+        let warned = exported.stderr.contains(if left > 0 { &warning } else { "only in the journal" });
+        assert_eq!(warned, left > 0, "{left}: {exported:?}");
         for line in &told {
             assert!((0.0..20.0).contains(&line["seconds"].as_f64().unwrap()), "{line}");
         }

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use base64::Engine;
@@ -14,6 +14,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use signpost::domain::breakdown::Dimension;
 use signpost::domain::hit::{HitBatch, HitSubject, OTHER_LABEL, ServedCount};
+use signpost::domain::link::Link;
 use signpost::domain::vault::Vault;
 use signpost::store::cql::migrate;
 use signpost::store::cql::session::{self, ScyllaSettings};
@@ -177,6 +178,10 @@ impl ExportSource for Torn<'_> {
         self.0.read_page(section, from).await
     }
 
+    async fn last_start(&self) -> Result<u64, StoreError> {
+        self.0.last_start().await
+    }
+
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
         self.0.has_pending_deliveries().await
     }
@@ -252,6 +257,67 @@ async fn an_export_that_ended_early_goes_on_where_it_was() {
 
     let complete = export(&source, &ground.file(), noon()).await;
     assert!(matches!(complete, Err(TransferError::Complete(_))), "{complete:?}");
+}
+
+/// A store that nodes are started on during its export.
+struct Served<'a>(&'a dyn ExportSource, AtomicU64);
+
+#[async_trait]
+impl ExportSource for Served<'_> {
+    async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
+        self.0.read_page(section, from).await
+    }
+
+    async fn last_start(&self) -> Result<u64, StoreError> {
+        Ok(self.1.fetch_add(1, Ordering::Relaxed))
+    }
+
+    async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
+        self.0.has_pending_deliveries().await
+    }
+}
+
+#[tokio::test]
+async fn an_export_does_not_go_on_after_a_start() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    let first_line = || fs::read_to_string(ground.file()).unwrap().lines().next().unwrap().to_owned();
+    export(&Torn(&source, AtomicUsize::new(5)), &ground.file(), noon()).await.unwrap_err();
+    let torn = first_line();
+    export(&Torn(&source, AtomicUsize::new(1)), &ground.file(), noon()).await.unwrap_err();
+    assert_eq!(first_line(), torn);
+
+    // Two starts at one time count as two.
+    for _ in 0..2 {
+        let before = source.last_start().await.unwrap();
+        source.note_start(noon()).await.unwrap();
+        assert!(source.last_start().await.unwrap() > before);
+    }
+    let link = source.link_by_id(short_id(0)).await.unwrap().unwrap();
+    source.delete_link(Link { updated_at: noon(), ..link }).await.unwrap();
+    export(&source, &ground.file(), noon()).await.unwrap();
+    assert_ne!(first_line(), torn);
+    let sink = ground.store("sink");
+    import(&sink, &ground.file()).await.unwrap();
+    assert_eq!(all(&sink).await, all(&source).await);
+
+    let file = ground.directory.path().join("served.jsonl");
+    let served = export(&Served(&source, AtomicU64::new(1)), &file, noon()).await;
+    assert!(matches!(served, Err(TransferError::Served)), "{served:?}");
+}
+
+#[tokio::test]
+async fn an_import_whose_progress_cannot_be_noted_writes_nothing() {
+    let ground = Ground::new();
+    let source = filled(&ground).await;
+    export(&source, &ground.file(), noon()).await.unwrap();
+    // In the place of the file that the progress is written to.
+    fs::create_dir(ground.directory.path().join("all.jsonl.progress.new")).unwrap();
+    let sink = ground.store("sink");
+    let refused = import(&sink, &ground.file()).await;
+    assert!(matches!(refused, Err(TransferError::File { .. })), "{refused:?}");
+    assert_eq!(all(&sink).await, Vec::<String>::new());
+    assert_eq!(sink.kept("import").await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -391,7 +457,7 @@ async fn invalid_records_are_listed_with_their_lines_and_nothing_is_imported() {
         ("\"scopes\":63", "\"scopes\":255", "scopes"),
         ("\"count\":4000000000000", "\"count\":18446744073709551615", "count"),
         ("\"name\":\"master_key_check\"", "\"name\":\"import_done\"", "name"),
-        ("\"webhook_secret\":[7,", "\"webhook_secret\":[7],\"x\":[7,", "sealed"),
+        ("\"webhook_secret\":[7,", "\"webhook_secret\":[7],\"x\":[7,", "not an encrypted secret"),
     ] {
         let changed = summed_up(&whole.replacen(from, to, 1));
         let line = whole.lines().position(|line| line.contains(from)).unwrap() as u64 + 1;

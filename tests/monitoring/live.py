@@ -89,7 +89,7 @@ class Load(threading.Thread):
     def run(self):
         try:
             self.ask_for_everything()
-        except (OSError, AssertionError) as error:
+        except Exception as error:
             self.error = error
 
     def ask_for_everything(self):
@@ -148,8 +148,8 @@ def dashboard_expressions():
     for file in sorted((ROOT / "grafana/dashboards").glob("*.json")):
         board = json.loads(file.read_text())
         targets = [(panel["title"], target) for panel in board["panels"] for target in panel.get("targets", [])]
-        for title, target in targets:
-            yield f"{file.stem}: {title}", target["expr"]
+        for number, (title, target) in enumerate(targets):
+            yield f"{file.stem} {number}: {title}", target["expr"]
         for annotation in board["templating"]["list"]:
             if annotation["type"] == "query":
                 selector = re.fullmatch(r"label_values\((.*), \w+\)", annotation["definition"])[1]
@@ -169,7 +169,7 @@ def alert_sides(rules):
     """What each alert compares, by the alert's name."""
     for rule in rules:
         if rule["type"] == "alerting":
-            for number, side in enumerate(re.split(r"\s+and\s+", rule["query"])):
+            for number, side in enumerate(re.split(r"\s+(?:and|or)\s+", rule["query"])):
                 yield f"{rule['name']} {number}", re.sub(r"\s*(>|==)\s*[\d.* ]+$", "", side)
 
 
@@ -188,6 +188,8 @@ def main():
             print(f"the load ended: {load.error}")
         prometheus.process.terminate()
         prometheus.process.wait()
+    if load.error:
+        sys.exit(1)
 
 
 def check(prometheus):

@@ -13,7 +13,7 @@ use signpost::domain::link::ShortId;
 use signpost::store::cql::session::{ScyllaSettings, connect};
 use uuid::Uuid;
 
-use super::IN_FLIGHT;
+use super::{Done, IN_FLIGHT};
 use loadtests::engine::Engine;
 
 const INSERT: &str = "INSERT INTO links (id, claim, owner, created_at, target, data, webhooks, tracked) \
@@ -66,11 +66,11 @@ impl Bare {
         }
     }
 
-    pub async fn insert(&self, seconds: f64) -> f64 {
+    pub async fn insert(&self, seconds: f64) -> Done {
         self.rate(seconds, async || self.insert_one(&self.insert).await).await
     }
 
-    pub async fn insert_by_lwt(&self, seconds: f64) -> f64 {
+    pub async fn insert_by_lwt(&self, seconds: f64) -> Done {
         self.rate(seconds, async || self.insert_one(&self.insert_by_lwt).await).await
     }
 
@@ -83,7 +83,7 @@ impl Bare {
         self.session.execute_unpaged(statement, values).await.unwrap();
     }
 
-    pub async fn read(&self, seconds: f64, links: &[ShortId]) -> f64 {
+    pub async fn read(&self, seconds: f64, links: &[ShortId]) -> Done {
         let next = AtomicU64::new(0);
         let one = async || {
             let link = links[next.fetch_add(1, Ordering::Relaxed) as usize % links.len()];
@@ -94,7 +94,7 @@ impl Bare {
     }
 
     /// Writes as many rows as there are; answers how many a second.
-    pub async fn write_rows(&self, rows: u32, round: u32) -> f64 {
+    pub async fn write_rows(&self, rows: u32, round: u32) -> Done {
         let (next, begun) = (AtomicU64::new(0), Instant::now());
         let worker = async || {
             loop {
@@ -109,10 +109,10 @@ impl Bare {
             }
         };
         join_all((0..ROWS_IN_FLIGHT).map(|_| worker())).await;
-        f64::from(rows) / begun.elapsed().as_secs_f64()
+        Done::since(begun, rows.into())
     }
 
-    async fn rate(&self, seconds: f64, one: impl AsyncFn()) -> f64 {
+    async fn rate(&self, seconds: f64, one: impl AsyncFn()) -> Done {
         let (done, begun) = (AtomicU64::new(0), Instant::now());
         let end = Duration::from_secs_f64(seconds);
         let worker = async || {
@@ -122,6 +122,6 @@ impl Bare {
             }
         };
         join_all((0..IN_FLIGHT).map(|_| worker())).await;
-        done.into_inner() as f64 / begun.elapsed().as_secs_f64()
+        Done::since(begun, done.into_inner())
     }
 }

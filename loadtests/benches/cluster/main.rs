@@ -25,6 +25,7 @@ mod through;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
 use loadtests::{
@@ -69,23 +70,59 @@ struct Options {
     bench: bool,
 }
 
-/// What was done a second, in every round.
-#[derive(Default)]
-struct Rates {
-    creations: Figures,
-    single_creations: Figures,
-    bulk_creations: Figures,
-    bare_lwts: Figures,
-    bare_inserts: Figures,
-    redirects: Figures,
-    bare_reads: Figures,
-    rows_anew: Figures,
-    rows_again: Figures,
-    bare_rows: Figures,
+/// How many operations were done, and in which time.
+pub struct Done {
+    pub count: f64,
+    pub seconds: f64,
 }
 
-impl Rates {
-    fn rows(&self) -> [(&'static str, &Figures); 10] {
+impl Done {
+    pub fn since(begun: Instant, count: u64) -> Self {
+        Self { count: count as f64, seconds: begun.elapsed().as_secs_f64() }
+    }
+}
+
+/// One kind of operation, in every round.
+#[derive(Default)]
+struct Part {
+    a_second: Figures,
+    /// CPU time of the engine for one of them, in microseconds. Unlike the rate, it tells little of what else the machine does.
+    engine_cpu: Figures,
+}
+
+impl Part {
+    /// Notes the rate of `operations`, and what they took of the engine.
+    async fn measure(&mut self, engine: &Engine, operations: impl Future<Output = Done>) {
+        let before = engine.cpu();
+        let done = operations.await;
+        self.a_second.0.push(done.count / done.seconds);
+        if let (Some(before), Some(after)) = (before, engine.cpu()) {
+            self.engine_cpu.0.push((after - before) as f64 / done.count);
+        }
+    }
+
+    fn cells(&self) -> String {
+        let cpu = if self.engine_cpu.0.is_empty() { "not known".into() } else { self.engine_cpu.cells(0) };
+        format!("{} | {cpu}", self.a_second.cells(0))
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    creations: Part,
+    single_creations: Part,
+    bulk_creations: Part,
+    bare_lwts: Part,
+    bare_inserts: Part,
+    redirects: Part,
+    bare_reads: Part,
+    rows_anew: Part,
+    rows_again: Part,
+    bare_rows: Part,
+}
+
+impl Parts {
+    fn rows(&self) -> [(&'static str, &Part); 10] {
         [
             ("bare driver: inserts of a link, unconditional", &self.bare_inserts),
             ("bare driver: inserts of a link, `IF NOT EXISTS`", &self.bare_lwts),
@@ -112,7 +149,8 @@ impl Rates {
 }
 
 /// What could be done a second of one thing and several of another.
-fn one_after_another(one: &Figures, times: f64, other: &Figures) -> Figures {
+fn one_after_another(one: &Part, times: f64, other: &Part) -> Figures {
+    let (one, other) = (&one.a_second, &other.a_second);
     Figures(one.0.iter().zip(&other.0).map(|(one, other)| 1.0 / (1.0 / one + times / other)).collect())
 }
 
@@ -134,45 +172,50 @@ async fn run(options: &Options) -> String {
     let load_before = measure::load();
     let through = Through::open(&program, &engine, &home.0).await;
     let bare = Bare::open(&engine, through::KEYSPACE).await;
-    let mut rates = Rates::default();
+    let mut parts = Parts::default();
+    let seconds = options.seconds;
     for round in 0..=options.rounds {
         eprintln!("round {round} of {}", options.rounds);
         if round == 1 {
             // What the engine compiles and caches on the way was part of the round before.
-            rates = Rates::default();
+            parts = Parts::default();
         }
         bare.idle().await;
-        rates.bare_lwts.0.push(bare.insert_by_lwt(options.seconds).await);
+        parts.bare_lwts.measure(&engine, bare.insert_by_lwt(seconds)).await;
         bare.idle().await;
-        rates.creations.0.push(through.create(options.seconds).await);
+        parts.creations.measure(&engine, through.create(seconds)).await;
         bare.idle().await;
-        rates.single_creations.0.push(through.create_one_by_one(options.seconds).await);
+        parts.single_creations.measure(&engine, through.create_one_by_one(seconds)).await;
         bare.idle().await;
-        rates.bulk_creations.0.push(through.create_in_bulk(options.seconds).await);
+        parts.bulk_creations.measure(&engine, through.create_in_bulk(seconds)).await;
         bare.idle().await;
-        rates.bare_inserts.0.push(bare.insert(options.seconds).await);
+        parts.bare_inserts.measure(&engine, bare.insert(seconds)).await;
         bare.idle().await;
-        rates.bare_reads.0.push(bare.read(options.seconds, through.links()).await);
+        parts.bare_reads.measure(&engine, bare.read(seconds, through.links())).await;
         bare.idle().await;
-        rates.redirects.0.push(through.redirect(options.seconds));
+        parts.redirects.measure(&engine, async { through.redirect(seconds) }).await;
         bare.idle().await;
-        rates.bare_rows.0.push(bare.write_rows(options.rows, round).await);
+        parts.bare_rows.measure(&engine, bare.write_rows(options.rows, round)).await;
         bare.idle().await;
-        let (anew, again) = through.flush(options.rows, round).await;
-        rates.rows_anew.0.push(anew);
-        rates.rows_again.0.push(again);
-        for (name, figures) in rates.rows() {
-            eprintln!("  {:>8.0} {name}", figures.0.last().copied().unwrap_or_default());
+        parts.rows_anew.measure(&engine, through.flush(options.rows, round)).await;
+        parts.rows_again.measure(&engine, through.flush(options.rows, round)).await;
+        for (name, part) in parts.rows() {
+            let last = |figures: &Figures| figures.0.last().copied().unwrap_or_default();
+            eprintln!(
+                "  {:>8.0} a second, {:>5.0} µs of the engine's CPU: {name}",
+                last(&part.a_second),
+                last(&part.engine_cpu)
+            );
         }
     }
     through.close().await;
-    let spread = [&rates.bare_lwts, &rates.bare_reads, &rates.bare_rows].map(Figures::spread);
+    let spread = [&parts.bare_lwts, &parts.bare_reads, &parts.bare_rows].map(|part| part.a_second.spread());
     let widest = spread.into_iter().fold(0.0, f64::max);
     assert!(widest < WIDEST_SPREAD, "the bare driver's rounds lie {widest:.2} apart: the machine had other work");
-    report(options, &engine, &home.0, &load_before, &rates)
+    report(options, &engine, &home.0, &load_before, &parts)
 }
 
-fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_before: &str, rates: &Rates) -> String {
+fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_before: &str, parts: &Parts) -> String {
     let ratio = |of: &Figures, to: &Figures| {
         let each = of.0.iter().zip(&to.0).map(|(of, to)| format!("{:.2}", of / to)).collect::<Vec<_>>().join(", ");
         format!("{:.2} | {each}", of.median() / to.median())
@@ -184,7 +227,8 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
          - Date: {} UTC. Commit: {}\n- Machine: {}\n- Engine: {}\n- Load average before / after: {load_before} / {}\n\
          - Engine, program and client share these cores.\n\n\
          {IN_FLIGHT} requests in flight, by turns in {} rounds; consistency LOCAL_QUORUM, LWTs LOCAL_SERIAL, for both.\n\n\
-         | a second | min | median | max |\n|---|---|---|---|\n",
+         CPU is that of the engine for one operation, in µs.\n\n\
+         | | a second: min | median | max | CPU: min | median | max |\n|---|---|---|---|---|---|---|\n",
         options.nodes,
         options.rounds,
         measure::output_of("date", &["-u", "+%Y-%m-%d %H:%M"]),
@@ -194,22 +238,30 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
         measure::load(),
         options.rounds,
     );
-    for (name, figures) in rates.rows() {
-        writeln!(text, "| {name} | {} |", figures.cells(0)).unwrap();
+    for (name, part) in parts.rows() {
+        writeln!(text, "| {name} | {} |", part.cells()).unwrap();
     }
-    text += "\n| ratio | of medians | of each round |\n|---|---|---|\n";
+    text += "\n| ratio | of medians | of each round | of the engine's CPU for one |\n|---|---|---|---|\n";
+    let row = |name: &str, of: &Part, to: &Part| {
+        let cpu = if of.engine_cpu.0.is_empty() {
+            String::new()
+        } else {
+            format!("{:.2}", of.engine_cpu.median() / to.engine_cpu.median())
+        };
+        format!("| {name} | {} | {cpu} |\n", ratio(&of.a_second, &to.a_second))
+    };
+    text += &row("creations / inserts `IF NOT EXISTS`", &parts.creations, &parts.bare_lwts);
+    text += &row("creations / unconditional inserts", &parts.creations, &parts.bare_inserts);
+    text += &row("bulk creations / creations one after another", &parts.bulk_creations, &parts.single_creations);
+    text += &row("bulk creations / creations", &parts.bulk_creations, &parts.creations);
+    text += &row("uncached redirects / reads", &parts.redirects, &parts.bare_reads);
+    text += &row("counter rows, new / inserts", &parts.rows_anew, &parts.bare_rows);
+    text += &row("counter rows, known / inserts", &parts.rows_again, &parts.bare_rows);
     for (name, of, to) in [
-        ("creations / inserts `IF NOT EXISTS`", &rates.creations, &rates.bare_lwts),
-        ("creations / an LWT and four inserts, for as many rows", &rates.creations, &rates.bare_creations()),
-        ("creations / unconditional inserts", &rates.creations, &rates.bare_inserts),
-        ("bulk creations / creations one after another", &rates.bulk_creations, &rates.single_creations),
-        ("bulk creations / creations", &rates.bulk_creations, &rates.creations),
-        ("uncached redirects / reads", &rates.redirects, &rates.bare_reads),
-        ("uncached redirects / a read and an insert of a counter row", &rates.redirects, &rates.bare_hits()),
-        ("counter rows, new / inserts", &rates.rows_anew, &rates.bare_rows),
-        ("counter rows, known / inserts", &rates.rows_again, &rates.bare_rows),
+        ("creations / an LWT and four inserts, for as many rows", &parts.creations, &parts.bare_creations()),
+        ("uncached redirects / a read and an insert of a counter row", &parts.redirects, &parts.bare_hits()),
     ] {
-        writeln!(text, "| {name} | {} |", ratio(of, to)).unwrap();
+        writeln!(text, "| {name} | {} | |", ratio(&of.a_second, to)).unwrap();
     }
     text
 }

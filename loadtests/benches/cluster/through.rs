@@ -11,8 +11,9 @@ use loadtests::engine::Engine;
 use loadtests::product::Product;
 use loadtests::program::Program;
 use ring::rand::SystemRandom;
+use signpost::clock::Clock;
 use signpost::domain::breakdown::{Dimension, Sheet, SheetLabel};
-use signpost::domain::calendar::{Day, Timestamp};
+use signpost::domain::calendar::Day;
 use signpost::domain::hit::{DayHits, DeviceHits, HitBatch, HitSubject, NodeId, Position};
 use signpost::domain::key::KeyId;
 use signpost::domain::link::{BaseUrl, Link, LinkData, NewLink, ShortId, TargetUrl};
@@ -23,7 +24,7 @@ use signpost::store::cql::{ScyllaStore, migrate};
 use signpost::store::{CountStore, Lifecycle, LinkStore, NewLinks};
 use uuid::Uuid;
 
-use super::IN_FLIGHT;
+use super::{Done, IN_FLIGHT};
 
 pub const KEYSPACE: &str = "loadtest";
 /// Keys that make links at once; a month is counted for each.
@@ -37,6 +38,7 @@ pub struct Through {
     store: Arc<ScyllaStore>,
     program: Product,
     owners: Vec<KeyId>,
+    clock: Clock,
     links: Vec<ShortId>,
     random: SystemRandom,
     counted: Mutex<u64>,
@@ -53,8 +55,15 @@ impl Through {
         let settings = engine.settings_of_program(KEYSPACE).into_iter().chain([no_cache]).collect::<Vec<_>>();
         let program = Product::start(program, home, &settings);
         let owners = (0..OWNERS).map(|_| KeyId(Uuid::now_v7())).collect();
-        let mut through =
-            Self { store, program, owners, links: Vec::new(), random: SystemRandom::new(), counted: Mutex::new(0) };
+        let mut through = Self {
+            store,
+            program,
+            owners,
+            clock: Clock::system(),
+            links: Vec::new(),
+            random: SystemRandom::new(),
+            counted: Mutex::new(0),
+        };
         through.make_links().await;
         through
     }
@@ -89,11 +98,11 @@ impl Through {
         let target = TargetUrl::parse(&target, &base).unwrap();
         let data = LinkData::from_json_object("{\"campaign\":\"autumn\"}").unwrap();
         let owner = self.owners[usize::from(id.0[0]) % self.owners.len()];
-        NewLink { data, ..NewLink::to(target) }.made(id, owner, Timestamp(1_795_000_000_000))
+        NewLink { data, ..NewLink::to(target) }.made(id, owner, self.clock.now())
     }
 
     /// Creations a second.
-    pub async fn create(&self, seconds: f64) -> f64 {
+    pub async fn create(&self, seconds: f64) -> Done {
         let (done, begun) = (AtomicU64::new(0), Instant::now());
         let end = Duration::from_secs_f64(seconds);
         let worker = async || {
@@ -103,33 +112,33 @@ impl Through {
             }
         };
         join_all((0..IN_FLIGHT).map(|_| worker())).await;
-        done.into_inner() as f64 / begun.elapsed().as_secs_f64()
+        Done::since(begun, done.into_inner())
     }
 
     /// Creations a second of one client, which waits for each.
-    pub async fn create_one_by_one(&self, seconds: f64) -> f64 {
-        let (mut done, begun, end) = (0, Instant::now(), Duration::from_secs_f64(seconds));
+    pub async fn create_one_by_one(&self, seconds: f64) -> Done {
+        let (mut done, begun, end) = (0_u64, Instant::now(), Duration::from_secs_f64(seconds));
         while begun.elapsed() < end {
             self.store.create_link(self.link(), None).await.unwrap();
             done += 1;
         }
-        f64::from(done) / begun.elapsed().as_secs_f64()
+        Done::since(begun, done)
     }
 
     /// Links a second of one client that makes many at once, each time for one key.
-    pub async fn create_in_bulk(&self, seconds: f64) -> f64 {
-        let (mut done, begun, end) = (0, Instant::now(), Duration::from_secs_f64(seconds));
+    pub async fn create_in_bulk(&self, seconds: f64) -> Done {
+        let (mut done, begun, end) = (0_u64, Instant::now(), Duration::from_secs_f64(seconds));
         while begun.elapsed() < end {
             let links = (0..BULK).map(|_| Link { owner: self.owners[0], ..self.link() }).collect();
             let made = self.store.create_links(NewLinks { links, ..NewLinks::default() }, None).await.unwrap();
             assert!(made.links.iter().all(Result::is_ok));
-            done += BULK;
+            done += u64::from(BULK);
         }
-        f64::from(done) / begun.elapsed().as_secs_f64()
+        Done::since(begun, done)
     }
 
     /// Redirects a second of links that are not in the program's cache, each over a connection that is kept.
-    pub fn redirect(&self, seconds: f64) -> f64 {
+    pub fn redirect(&self, seconds: f64) -> Done {
         let (next, done, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let begun = Instant::now();
         std::thread::scope(|scope| {
@@ -146,15 +155,11 @@ impl Through {
             std::thread::sleep(Duration::from_secs_f64(seconds));
             over.store(true, Ordering::Relaxed);
         });
-        done.into_inner() as f64 / begun.elapsed().as_secs_f64()
+        Done::since(begun, done.into_inner())
     }
 
-    /// Counter rows a second at a flush: of links that this process has not counted before, and of the same links again.
-    pub async fn flush(&self, rows: u32, round: u32) -> (f64, f64) {
-        (self.flush_once(rows, round).await, self.flush_once(rows, round).await)
-    }
-
-    async fn flush_once(&self, rows: u32, round: u32) -> f64 {
+    /// Counter rows a second at a flush: of links that this process has not counted before, if it is the first of its round.
+    pub async fn flush(&self, rows: u32, round: u32) -> Done {
         let from = *self.counted.lock().unwrap();
         let upto = from + u64::from(rows);
         let link = |row: u32| ShortId::parse(&format!("{}{row:06}", char::from(b'c' + round as u8))).unwrap();
@@ -169,7 +174,7 @@ impl Through {
         let begun = Instant::now();
         self.store.apply_hits(Arc::new(batch)).await.unwrap();
         *self.counted.lock().unwrap() = upto;
-        f64::from(rows) / begun.elapsed().as_secs_f64()
+        Done::since(begun, rows.into())
     }
 }
 

@@ -110,7 +110,7 @@ function EditForm({ link, close, onSaved }) {
       `}
       <${FormFault} error=${save.error} has=${has} />
       <div class="buttons end">
-        ${theirs ? html`<${Button} onClick=${back}>Edit further<//>` : html`<${Button} onClick=${close}>Cancel<//>`}
+        ${theirs ? html`<${Button} onClick=${back}>Continue editing<//>` : html`<${Button} onClick=${close}>Cancel<//>`}
         <${Submit} busy=${save.busy} error=${save.error} busyText="Saving…">Save<//>
       </div>
     </form>

@@ -145,7 +145,7 @@ function Rotate({ one, onClose, onMade }) {
         <form onSubmit=${async (event) => { event.preventDefault(); if (await action.run()) close(); }}>
           <p>The key gets a new secret. Its links, usage and counters stay.${isSelf ? ' You stay signed in.' : ''}</p>
           <${Field} label="The old secret still works for" hint="Long enough to change it wherever it is used.">${(wiring) => html`<${Select} ...${wiring} options=${GRACES} value=${grace} onChange=${setGrace} />`}<//>
-          <${Check} checked=${hook} onChange=${setHook}>A new webhook secret too. During that time both sign.<//>
+          <${Check} checked=${hook} onChange=${setHook}>Also replace the webhook secret. Until the old one ends, both sign.<//>
           ${action.error && html`<${Fault} error=${action.error} />`}
           <div class="buttons end"><${Button} onClick=${close}>Cancel<//><${Submit} busy=${action.busy} error=${action.error} busyText="Rotating…">Rotate<//></div>
         </form>
@@ -168,7 +168,7 @@ function Revoke({ one, onClose, onDone }) {
   });
   return html`
     <${Confirm} title=${`Revoke “${one.name}”?`} verb="Revoke" keep="Keep it" action=${action} onClose=${onClose}>
-      <p>Everyone who uses it is refused within 5 seconds. This can’t be undone. Its links redirect on.</p>
+      <p>Everyone who uses it is refused within 5 seconds. This can’t be undone. Its links still redirect.</p>
       ${one.scopes.includes('keys:manage') && html`<${Check} checked=${below} onChange=${setBelow}>Also revoke all keys that were made with it, and with those<//>`}
     <//>
   `;

@@ -114,8 +114,8 @@ function Search({ value, onSearch }) {
 
 /** @param {{query: URLSearchParams}} props */
 const NoLinks = ({ query }) => {
-  if (query.get('q') || FILTERS.some((name) => query.get(name))) return html`<${Empty} title="Nothing found">No link fits this search and these filters. <a href=${href(['links'])}>Show all links</a><//>`;
-  if (query.get('archived') === 'true') return html`<${Empty} title="Nothing archived">Archived links redirect on and keep their clicks. They are only left out of this list.<//>`;
+  if (query.get('q') || FILTERS.some((name) => query.get(name))) return html`<${Empty} title="Nothing found">No link matches this search and these filters. <a href=${href(['links'])}>Show all links</a><//>`;
+  if (query.get('archived') === 'true') return html`<${Empty} title="Nothing archived">Archived links still redirect and keep their clicks. They are only left out of this list.<//>`;
   return html`<${Empty} title="No links yet">Paste an address above to make your first short link.<//>`;
 };
 
@@ -148,7 +148,7 @@ export function Links({ query }) {
     const { record } = await api.change(link.short_id, JSON.stringify({ archived }));
     const fits = (query.get('archived') || 'false') === 'any' || (query.get('archived') === 'true') === archived;
     list.change((rows) => (fits ? rows.map((row) => (row.short_id === link.short_id ? { ...row, ...record } : row)) : rows.filter(({ short_id }) => short_id !== link.short_id)));
-    setNotice({ text: `${link.short_id} is ${archived ? 'archived. It redirects on.' : 'back.'}`, undo: () => archive.run(link, !archived).then((done) => done && list.reload()) });
+    setNotice({ text: `${link.short_id} is ${archived ? 'archived. It still redirects.' : 'back.'}`, undo: () => archive.run(link, !archived).then((done) => done && list.reload()) });
     title.current?.focus();
   });
   const download = useAction(async () => save(await api.csv(exportPaths.links, filters), 'links.csv'));

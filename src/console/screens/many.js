@@ -21,7 +21,7 @@ function useRun() {
 /** @param {{run: import('../bulk.js').Run}} props */
 function State({ run }) {
   const seconds = useCountdown(run.waitUntil);
-  if (run.state === 'waiting') return html`<p>The rate limit is reached. It goes on by itself ${seconds > 0 ? `in ${seconds} s` : 'now'}.</p>`;
+  if (run.state === 'waiting') return html`<p>The rate limit is reached. Sending continues automatically ${seconds > 0 ? `in ${seconds} s` : 'now'}.</p>`;
   if (run.state === 'running') return html`<p>Sending… You can look at other screens meanwhile.</p>`;
   if (run.state === 'done') return html`<p>${run.failed ? 'Finished. The rows below were refused; all others are made.' : 'Finished. All links are made.'}</p>`;
   return null;
@@ -89,7 +89,7 @@ function Compose() {
         <${Field} label="Addresses" error=${fault} hint="One per line. After a space you may add an own name, then a title. Or a CSV with a header line: redirect_url, slug, title, tags, notes, webhooks, expires_at, not_before, fallback_url, redirect_status, cache_seconds, archived, tracked, preview, skip_bots, data.">
           ${(wiring) => html`<textarea ...${wiring} rows="12" class="mono" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)} placeholder=${'https://example.com/a/long/address\nhttps://example.com/sale autumn-sale Autumn sale'}></textarea>`}
         <//>
-        ${replaced && html`<p class="note" role="status">The file is in the place of what was here. <button type="button" class="plain" onClick=${() => { setText(replaced); setReplaced(''); }}>Put that back</button></p>`}
+        ${replaced && html`<p class="note" role="status">The file has replaced the text that was here. <button type="button" class="plain" onClick=${() => { setText(replaced); setReplaced(''); }}>Put that back</button></p>`}
         <div class="tools many-tools">
           <p role="status" class="soft small">${rows.length ? `${counted(rows.length, 'row')}${header ? ', as CSV' : ''}${bad.length ? `, ${number(bad.length)} can’t be sent (line ${bad[0].line}: ${bad[0].fault})` : ''}${ignored.length ? `. Columns that are not used: ${ignored.join(', ')}` : ''}` : 'No rows yet.'}</p>
           <label class="button file"><input type="file" accept=".csv,.tsv,.txt,text/csv,text/plain" class="vh" onChange=${open} /><span>Open a file…</span></label>

@@ -45,7 +45,7 @@ const MAX_FIELDS: usize = 32;
 /// `None` where there are only interim answers (`100 Continue`). What is not understood lets nothing go on.
 ///
 /// A body in chunks lets nothing go on either: it may be written over time, and nobody else sees its end.
-pub fn lets_go_on(mut bytes: &[u8]) -> Option<bool> {
+pub fn keeps_alive(mut bytes: &[u8]) -> Option<bool> {
     while !bytes.is_empty() {
         let mut room = [const { MaybeUninit::uninit() }; MAX_FIELDS];
         let mut answer = Response::new(&mut []);
@@ -87,7 +87,7 @@ mod tests {
             ("Continue\r\n\r\n".into(), Some(false)),
             (go_on[..20].into(), Some(false)),
         ] {
-            assert_eq!(lets_go_on(bytes.as_bytes()), expected, "{bytes}");
+            assert_eq!(keeps_alive(bytes.as_bytes()), expected, "{bytes}");
         }
     }
 }

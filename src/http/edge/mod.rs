@@ -2,7 +2,7 @@
 //! [`ErrorRewritingStream`], between it and the routes the [`EdgeService`](service::EdgeService).
 
 mod bare_answer;
-mod ending;
+mod final_answer;
 mod framing;
 pub mod handlers;
 pub mod service;
@@ -73,7 +73,7 @@ impl<F: Future<Output = Result<(), DispatchError>>> DispatchedConnection<F> {
             served => served.map(Some),
         });
         if let Some(ended) = ended.await {
-            poll_fn(|context| stream.poll_last_word(context)).await;
+            poll_fn(|context| stream.poll_final_answer(context)).await;
             return ended.map(|()| DispatcherExit::Closed);
         }
         *parked_at = Instant::now();

@@ -111,6 +111,7 @@ where
     B: 'static,
 {
     fn answer(&self, request: Request) -> Answered<B> {
+        let began = Instant::now();
         let id = request_id(request.headers());
         let report = self.api.reporting.begin(request.head(), &id);
         if request.headers().get(HOST).is_some_and(|host| !is_host(host.as_bytes())) {
@@ -119,6 +120,7 @@ where
                 "The Host header is empty, or has a character that no host has.",
             );
             let answer = problem.into_bare_response();
+            self.api.metrics.requests.answered(None, answer.status().as_u16(), began.elapsed());
             if let Some(report) = report {
                 report.answered(None, answer.status(), None);
             }
@@ -127,7 +129,6 @@ where
         let Some(name) = redirect::link_name_of(request.head()) else {
             return Answered::Later(Box::pin(route(Rc::clone(&self.app), Arc::clone(&self.api), request, id, report)));
         };
-        let began = Instant::now();
         let resolve = AssertUnwindSafe(|| redirect::resolve(&self.api, request.head(), name));
         let answer = match catch_unwind(resolve) {
             Ok(Resolved::Answered(answer)) => answer,
@@ -171,7 +172,7 @@ where
     S: Service<Request, Response = ServiceResponse<B>, Error = Error>,
 {
     let began = Instant::now();
-    api.notices.see_forwarding(request.head().peer_addr, request.headers(), &api.trusted_proxies);
+    api.notices.check_forwarding(request.head().peer_addr, request.headers(), &api.trusted_proxies);
     let route = routes::pattern_of(request.path());
     // In a block of its own, so that a panic of the router's own is caught too.
     let answering = AssertUnwindSafe(async { app.call(request).await }).catch_unwind();

@@ -31,9 +31,9 @@ impl SharedStream {
         self.0.borrow().may_return()
     }
 
-    /// As [`ErrorRewritingStream::poll_last_word`].
-    pub fn poll_last_word(&self, context: &mut Context<'_>) -> Poll<()> {
-        self.0.borrow_mut().poll_last_word(context)
+    /// As [`ErrorRewritingStream::poll_final_answer`].
+    pub fn poll_final_answer(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.0.borrow_mut().poll_final_answer(context)
     }
 
     /// As [`ErrorRewritingStream::take_socket`].

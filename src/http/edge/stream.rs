@@ -24,8 +24,8 @@ use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::bare_answer::{bare_answer, lets_go_on};
-use super::ending::Ending;
+use super::bare_answer::{bare_answer, keeps_alive};
+use super::final_answer::FinalAnswer;
 use super::framing::Framing;
 use super::handlers::Handlers;
 use crate::http::fast_path::encode::{last_answer, too_slow};
@@ -67,11 +67,11 @@ pub struct ErrorRewritingStream {
     settings: StreamSettings,
     stall: Stall,
     watch: Option<HeadTimer>,
-    ending: Option<Ending>,
+    ending: Option<FinalAnswer>,
     /// Whether nothing can be written any more.
     is_over: bool,
     /// Whether the answer to the request at work tells the client that the connection goes on; `None` until it comes.
-    goes_on: Option<bool>,
+    keeps_alive: Option<bool>,
 }
 
 /// Bytes read at once. Requests of the API have some 500.
@@ -109,7 +109,7 @@ impl ErrorRewritingStream {
             watch: None,
             ending: None,
             is_over: false,
-            goes_on: None,
+            keeps_alive: None,
         }
     }
 
@@ -121,7 +121,7 @@ impl ErrorRewritingStream {
     /// Whether the fast path can go on with the connection: the dispatcher has answered all that it was given, and its last
     /// answer did not close the connection.
     pub fn may_return(&self) -> bool {
-        self.goes_on == Some(true)
+        self.keeps_alive == Some(true)
             && self.framing.is_at_head()
             && self.handed_over.is_empty()
             && self.settings.fast_path.as_ref().is_some_and(Readiness::is_serving)
@@ -138,7 +138,7 @@ impl ErrorRewritingStream {
         self.socket = Some(socket);
         self.unanswered |= !unread.is_empty();
         self.inbox.extend_from_slice(unread);
-        self.goes_on = None;
+        self.keeps_alive = None;
     }
 
     /// Reads until there is something that the dispatcher may have.
@@ -150,7 +150,7 @@ impl ErrorRewritingStream {
             }
             if self.framing.advance(&mut self.inbox, &mut self.handed_over) {
                 self.requests = self.requests.wrapping_add(1);
-                self.goes_on = None;
+                self.keeps_alive = None;
             }
             if !self.handed_over.is_empty() {
                 self.unanswered = true;
@@ -160,7 +160,7 @@ impl ErrorRewritingStream {
             if is_whole {
                 self.reader = Some(context.waker().clone());
                 // What comes behind the request waits. An answer that goes on for long has to know when its client leaves.
-                if self.goes_on.is_none() || self.inbox.len() >= READ_AT_ONCE {
+                if self.keeps_alive.is_none() || self.inbox.len() >= READ_AT_ONCE {
                     return Poll::Pending;
                 }
             }
@@ -205,7 +205,7 @@ impl ErrorRewritingStream {
 
     /// Makes `problem` the last answer of this connection.
     fn end_with(&mut self, problem: &Problem) {
-        self.ending = Some(Ending::new(last_answer(problem, self.settings.noindex)));
+        self.ending = Some(FinalAnswer::new(last_answer(problem, self.settings.noindex)));
     }
 
     /// Whether the client has sent something that is never looked at. To close then would reset the connection, and could take
@@ -246,8 +246,8 @@ impl ErrorRewritingStream {
         ending.poll(socket, context)
     }
 
-    /// The dispatcher has ended. It hangs up without an answer on malformed chunks: that is for the client to know.
-    pub fn poll_last_word(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Sends the final answer that the dispatcher did not: on malformed chunks it ends without one.
+    pub fn poll_final_answer(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.unanswered && !self.is_over && self.ending.is_none() {
             self.end_with(&Problem::new(
                 ProblemKind::MalformedBody,
@@ -262,8 +262,8 @@ impl ErrorRewritingStream {
 /// and is to find its place free.
 const LOSS_NOTICED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Has the kernel end the connection when the client has acknowledged nothing for so long, though something was sent. What
-/// is sent seldom would else fill no buffer for hours.
+/// Makes the kernel close the connection if the client has acknowledged nothing for this long after something was sent. Otherwise rare
+/// small writes would not fill the send buffer for hours, and the loss would go unnoticed.
 fn notice_loss(socket: &TcpStream, after: Duration) {
     let millis = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
     // Without it, the kernel gives up after some 15 minutes.
@@ -317,9 +317,9 @@ impl AsyncWrite for ErrorRewritingStream {
             ready!(self.poll_end(context));
             return Poll::Ready(Ok(bytes.len()));
         }
-        if self.goes_on.is_none() {
-            self.goes_on = lets_go_on(now);
-            if self.goes_on.is_some()
+        if self.keeps_alive.is_none() {
+            self.keeps_alive = keeps_alive(now);
+            if self.keeps_alive.is_some()
                 && self.handlers.are_at_work()
                 && let Some(reader) = self.reader.take()
             {
@@ -352,7 +352,7 @@ impl AsyncWrite for ErrorRewritingStream {
             ));
         }
         if self.ending.is_none() && self.has_unread(context) {
-            self.ending = Some(Ending::new(Vec::new()));
+            self.ending = Some(FinalAnswer::new(Vec::new()));
         }
         if self.ending.is_some() {
             ready!(self.poll_end(context));
@@ -414,14 +414,14 @@ mod tests {
 
     #[tokio::test]
     async fn the_fast_path_goes_on_with_a_connection_once_an_answer_lets_it_go_on() {
-        let goes_on = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-request-id: x\r\n\r\n{}";
+        let keeps_alive = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-request-id: x\r\n\r\n{}";
         let closes = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\nx-request-id: x\r\n\r\n{}";
-        assert_eq!(read_after(goes_on, Some(true)).await, None);
+        assert_eq!(read_after(keeps_alive, Some(true)).await, None);
         for (answer, fast_path) in [
             (closes, Some(true)),
             // The process drains; there is no fast path.
-            (goes_on, Some(false)),
-            (goes_on, None),
+            (keeps_alive, Some(false)),
+            (keeps_alive, None),
         ] {
             assert_eq!(read_after(answer, fast_path).await.as_deref(), Some(NEXT), "{answer} {fast_path:?}");
         }

@@ -18,7 +18,7 @@ use crate::domain::link::LinkName;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, parameters, problem};
+use crate::http::endpoint::{self, Docs, Endpoint, Requirement, ResponseDoc, Tag, json_body, parameters, problem};
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
@@ -118,7 +118,7 @@ impl From<Analytics> for AnalyticsRecord {
 pub static FULL: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}/analytics",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &ANALYTICS_RATE, or_self: false }),
     handler: || web::route().to(full),
     docs: Docs {
         id: "getLinkAnalytics",
@@ -185,7 +185,7 @@ fn example() -> AnalyticsRecord {
 pub static SUMMARY: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}/analytics/summary",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &SUMMARY_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &SUMMARY_RATE, or_self: false }),
     handler: || web::route().to(summary),
     docs: Docs {
         id: "getLinkAnalyticsSummary",

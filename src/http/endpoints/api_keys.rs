@@ -24,7 +24,7 @@ use crate::http::Api;
 use crate::http::auth::{self, Access, Caller};
 use crate::http::body::{BodyFields, read_json};
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
     problem_like, shape,
 };
 use crate::http::idempotency;
@@ -32,7 +32,7 @@ use crate::http::openapi::schemas::{DescendantsName, IdempotencyHeader, KeyIdPat
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 use crate::service::keys::{Descendants, KeyError, NewKey, RespondToKey, RotationRequest};
-use crate::service::to_the_end::ToTheEnd;
+use crate::service::run_to_completion::RunToCompletion;
 
 /// The rate limit of the endpoints under `/api-keys`, counted together.
 pub static API_KEYS_RATE: RateLimit =
@@ -53,7 +53,7 @@ const MAX_GRACE: Duration = Duration::from_hours(7 * 24);
 pub static CREATE: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/api-keys",
-    asks: Asks::Key(KEYS),
+    requires: Requirement::Key(KEYS),
     handler: || web::route().to(create),
     docs: Docs {
         id: "createApiKey",
@@ -150,7 +150,8 @@ async fn create_once(
     };
     let respond: RespondToKey = Arc::new(|key| idempotency::kept(StatusCode::CREATED, &ReplayedKeyRecord::of(key)));
     let service = api.clone();
-    let created = ToTheEnd::new(|_| async move { service.keys.create_once(&creator, once, new, respond).await }).await;
+    let created =
+        RunToCompletion::new(|_| async move { service.keys.create_once(&creator, once, new, respond).await }).await;
     let created = created.inspect_err(|error| count_refusal(api, error))?;
     Ok(match idempotency::done(api, created, |_| true)? {
         Ok(key) => HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)),
@@ -228,7 +229,7 @@ fn scopes(fields: &mut BodyFields<'_>) -> Option<ScopeSet> {
 pub static LIST: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/api-keys",
-    asks: Asks::Key(KEYS),
+    requires: Requirement::Key(KEYS),
     handler: || web::route().to(list),
     docs: Docs {
         id: "listApiKeys",
@@ -265,7 +266,7 @@ pub async fn list(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> 
 pub static SELF: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/api-keys/self",
-    asks: Asks::AnyKey(&API_KEYS_RATE),
+    requires: Requirement::AnyKey(&API_KEYS_RATE),
     handler: || web::route().to(own),
     docs: Docs {
         id: "getOwnApiKey",
@@ -300,7 +301,7 @@ pub async fn own(api: web::Data<Api>, caller: Caller, request: HttpRequest) -> R
 pub static REVOKE: Endpoint = Endpoint {
     methods: endpoint::DELETE,
     path: "/api-keys/{key_id}",
-    asks: Asks::Key(KEYS),
+    requires: Requirement::Key(KEYS),
     handler: || web::route().to(revoke),
     docs: Docs {
         id: "revokeApiKey",
@@ -334,7 +335,7 @@ pub async fn revoke(
     let parse = |text: &str| Descendants::parse(text).ok_or("must be keep or revoke");
     let descendants = query.parse("descendants", parse).unwrap_or_default();
     // Before the faults of the query: only who may revoke the key is told of them.
-    let id = api.keys.seen(&caller.key, key_id(&path)?).await?.id;
+    let id = api.keys.visible_key(&caller.key, key_id(&path)?).await?.id;
     query.finish()?;
     api.keys.revoke(&caller.key, id, descendants).await?;
     Ok(HttpResponse::NoContent().finish())
@@ -343,7 +344,7 @@ pub async fn revoke(
 pub static ROTATE: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/api-keys/{key_id}/rotate",
-    asks: Asks::Key(KEYS_OR_SELF),
+    requires: Requirement::Key(KEYS_OR_SELF),
     handler: || web::route().to(rotate),
     docs: Docs {
         id: "rotateApiKey",
@@ -399,7 +400,7 @@ pub async fn rotate(
     let mut fields = BodyFields::parse_optional(&body)?;
     let caller = auth::caller_now(&api, KEYS_OR_SELF, &caller, &request).await?;
     // Before the fields: only who may rotate the key is told what is wrong with them.
-    let id = api.keys.seen(&caller, key_id(&path)?).await?.id;
+    let id = api.keys.visible_key(&caller, key_id(&path)?).await?.id;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
     let rotation = rotation(fields)?;
     let key = api.keys.rotate(&caller, auth::presented_hash(&request), id, rotation).await?;

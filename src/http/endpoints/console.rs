@@ -9,7 +9,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::qr::is_known_to_client;
 use crate::http::Api;
 use crate::http::console::{ConsoleFile, ConsoleFiles};
-use crate::http::endpoint::{self, Asks, Content, Docs, Endpoint, ResponseDoc, Tag, inline_shape, parameters, problem};
+use crate::http::endpoint::{
+    self, Content, Docs, Endpoint, Requirement, ResponseDoc, Tag, inline_shape, parameters, problem,
+};
 use crate::http::openapi::schemas::{ConsoleAssetPath, Revalidation};
 use crate::http::problem::{Problem, ProblemKind};
 
@@ -31,7 +33,7 @@ const WITHOUT_SLASH: HeaderValue = HeaderValue::from_static("../console");
 pub static PAGE: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/console",
-    asks: Asks::Nothing,
+    requires: Requirement::Nothing,
     handler: || web::route().to(page),
     docs: Docs {
         id: "getConsole",
@@ -77,7 +79,7 @@ async fn page(api: web::Data<Api>, request: HttpRequest) -> Result<HttpResponse,
 pub static SLASH: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/console/",
-    asks: Asks::Nothing,
+    requires: Requirement::Nothing,
     handler: || web::route().to(slash),
     docs: Docs {
         id: "getConsoleSlash",
@@ -104,7 +106,7 @@ async fn slash(api: web::Data<Api>) -> Result<HttpResponse, Problem> {
 pub static ASSET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/console/{version}/{file}",
-    asks: Asks::Nothing,
+    requires: Requirement::Nothing,
     handler: || web::route().to(asset),
     docs: Docs {
         id: "getConsoleAsset",

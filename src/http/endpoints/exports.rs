@@ -23,7 +23,7 @@ use crate::http::accept::prefers_csv;
 use crate::http::auth::{Access, Caller, presented_secret};
 use crate::http::csv;
 use crate::http::endpoint::{
-    self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem, shape,
+    self, Content, Docs, Endpoint, Requirement, ResponseDoc, inline_shape, parameters, problem, shape,
 };
 use crate::http::openapi::schemas::ExportFormatName;
 use crate::http::pages::BY_ACCEPT;
@@ -77,7 +77,7 @@ enum ExportFormat {
 pub static LINKS: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/exports/links",
-    asks: Asks::Key(Access { scope: Scope::LinksRead, rate_limit: &EXPORTS_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::LinksRead, rate_limit: &EXPORTS_RATE, or_self: false }),
     handler: || web::route().to(links),
     docs: Docs {
         id: "exportLinks",

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::http::Api;
 use crate::http::accept::prefers_html;
-use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body};
+use crate::http::endpoint::{self, Docs, Endpoint, Requirement, ResponseDoc, Tag, json_body};
 use crate::http::pages::BY_ACCEPT;
 use crate::http::redirect::to_fallback;
 
@@ -31,7 +31,7 @@ pub struct HealthRecord {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/",
-    asks: Asks::Nothing,
+    requires: Requirement::Nothing,
     handler: || web::route().to(get),
     docs: Docs {
         id: "getHealth",

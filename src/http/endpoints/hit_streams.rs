@@ -16,12 +16,12 @@ use crate::domain::key::Scope;
 use crate::domain::link::LinkName;
 use crate::domain::live_hit::LiveHit;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
-use crate::feed::{News, RingEntry, StreamPlace, Told};
+use crate::feed::{RingEntry, StreamEvent, StreamEventKind, StreamPlace};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller, presented_hash};
 use crate::http::edge::handlers::Handlers;
 use crate::http::endpoint::{
-    self, Asks, Content, Docs, Endpoint, Parameters, ResponseDoc, inline_shape, parameters, problem,
+    self, Content, Docs, Endpoint, Parameters, Requirement, ResponseDoc, inline_shape, parameters, problem,
 };
 use crate::http::field_errors::FieldErrors;
 use crate::http::openapi::schemas::ShortIdPath;
@@ -46,13 +46,13 @@ pub static STREAMS_RATE: RateLimit =
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it describes a header that is taken apart by hand")]
-pub struct GoesOnAfter {
-    /// The `id` of the last event that the client has: hits of the last 60 s that came after it are told first.
+pub struct LastEventIdHeader {
+    /// The `id` of the last event that the client has: hits of the last 60 s that came after it are sent first.
     #[param(rename = "Last-Event-ID", nullable = false)]
     last_event_id: Option<String>,
 }
 
-const GOES_ON_AFTER: Parameters = parameters::<GoesOnAfter>();
+const LAST_EVENT_ID_HEADER: Parameters = parameters::<LastEventIdHeader>();
 
 static ANSWERS: [ResponseDoc; 1] = [ResponseDoc {
     status: 200,
@@ -65,7 +65,7 @@ static ANSWERS: [ResponseDoc; 1] = [ResponseDoc {
 pub static OF_KEY: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/hits/stream",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &STREAMS_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &STREAMS_RATE, or_self: false }),
     handler: || web::route().to(of_key),
     docs: Docs {
         id: "streamHits",
@@ -76,18 +76,16 @@ The hits of all tracked links of the calling key as they come, as server-sent ev
 
 An `event: hit` has an `id`, which is opaque, and `data` with `hit_id`, `hit_at`, `short_id`, `device`, `browser`, `os`,
 `country`, `language`, `referrer`, `destination` and `bot`. The labels are those of breakdowns, `null` where there is none;
-of a visitor who wants no tracking only device, destination and bot are told. An `event: skipped` with `{\"count\": 12}` says
+for a visitor who asks not to be tracked, only `device`, `destination` and `bot` are set. An `event: skipped` with `{\"count\": 12}` says
 how many hits were left out, `null` if that is not known: a stream has at most 100 hits a second, and a client that reads
 too slowly gets less. A comment comes every 15 s.
 
 The stream is complete from 2 s after its first byte on, whichever node a hit met. It ends after 1 hour, when the service
-stops, and within 5 s after the key is revoked. A client that comes back within 60 s with `Last-Event-ID` misses no hit
-that it is not told of.
+stops, and within 5 s after the key is revoked. A client that reconnects within 60 s with `Last-Event-ID` gets all hits that it missed, or an `event: skipped` for them.
 
-A key of the tier Free may have 1 stream at once, one of Pro 10 (settings of the operator); one more is answered 429. A
-stream whose client is no longer there counts until that is noticed: at once if the connection is closed, else within 25 s.",
+How many streams a key may have at once depends on its tier: see [Limits](#limits). One more is answered 429. A stream whose client is no longer there counts until that is noticed: at once if the connection is closed, else within 25 s.",
         tag: &ANALYTICS,
-        parameters: &[GOES_ON_AFTER],
+        parameters: &[LAST_EVENT_ID_HEADER],
         body: None,
         answers: &ANSWERS,
         problems: &[problem(ProblemKind::Validation)],
@@ -97,7 +95,7 @@ stream whose client is no longer there counts until that is noticed: at once if 
 pub static OF_LINK: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}/hits/stream",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &STREAMS_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &STREAMS_RATE, or_self: false }),
     handler: || web::route().to(of_link),
     docs: Docs {
         id: "streamLinkHits",
@@ -107,7 +105,7 @@ The hits of one link as they come, as in `GET /hits/stream`, to its owner and to
 
 For a link that was created with `tracked: false`: 403 `untracked-link`.",
         tag: &ANALYTICS,
-        parameters: &[parameters::<ShortIdPath>(), GOES_ON_AFTER],
+        parameters: &[parameters::<ShortIdPath>(), LAST_EVENT_ID_HEADER],
         body: None,
         answers: &ANSWERS,
         problems: &[
@@ -157,7 +155,8 @@ impl From<StreamError> for Problem {
                 Self::new(ProblemKind::UntrackedLink, "This link is untracked: its hits are not counted.")
             }
             StreamError::TooMany => {
-                let detail = "The key has as many streams at once as it may have; retry when one of them has ended.";
+                let detail =
+                    "The key has as many streams at once as its tier allows; retry when one of them has ended.";
                 Self::new(ProblemKind::RateLimited, detail).with_header(RETRY_AFTER, HeaderValue::from(LATER_SECONDS))
             }
             StreamError::KeyEnded => Self::unauthorized(),
@@ -173,7 +172,7 @@ async fn begin(
     of: StreamOf,
 ) -> Result<HttpResponse, Problem> {
     let mut faults = Query::of(request).into_faults();
-    let after = goes_on_after(request, &mut faults);
+    let after = last_event_id(request, &mut faults);
     faults.into_result()?;
     let mut response = HttpResponse::Ok();
     response.insert_header((CONTENT_TYPE, "text/event-stream"));
@@ -191,7 +190,7 @@ async fn begin(
 }
 
 /// The place in `Last-Event-ID`. A client that has no event yet may send an empty one.
-fn goes_on_after(request: &HttpRequest, faults: &mut FieldErrors) -> Option<StreamPlace> {
+fn last_event_id(request: &HttpRequest, faults: &mut FieldErrors) -> Option<StreamPlace> {
     let id = request.headers().get(LAST_EVENT_ID).filter(|id| !id.is_empty())?;
     let place = StreamPlace::parse(id.as_bytes());
     if place.is_none() {
@@ -234,25 +233,25 @@ impl EventStream {
             None => stream.next().await,
         };
         match step {
-            StreamStep::Told(told) => Some(text_of(api, &told).await.into()),
+            StreamStep::Events(events) => Some(text_of(api, &events).await.into()),
             StreamStep::Comment => Some(Bytes::from_static(COMMENT)),
             StreamStep::End => None,
         }
     }
 }
 
-async fn text_of(api: &Api, told: &[Told]) -> Vec<u8> {
-    let without_text = told.iter().filter_map(|told| match &told.news {
-        News::Hit(entry) if entry.text.get().is_none() => entry.hit(),
+async fn text_of(api: &Api, events: &[StreamEvent]) -> Vec<u8> {
+    let without_text = events.iter().filter_map(|event| match &event.kind {
+        StreamEventKind::Hit(entry) if entry.text.get().is_none() => entry.hit(),
         _ => None,
     });
     api.hit_streams.learn_names(without_text).await;
     let mut text = Vec::new();
-    for Told { news, id } in told {
+    for StreamEvent { kind, id } in events {
         text.extend_from_slice(format!("id: {id}\n").as_bytes());
-        match news {
-            News::Hit(entry) => text.extend_from_slice(&hit_text(api, entry)),
-            News::LeftOut(count) => {
+        match kind {
+            StreamEventKind::Hit(entry) => text.extend_from_slice(&hit_text(api, entry)),
+            StreamEventKind::LeftOut(count) => {
                 text.extend_from_slice(format!("event: skipped\ndata: {}\n\n", json!({"count": count})).as_bytes());
             }
         }

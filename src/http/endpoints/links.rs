@@ -28,7 +28,7 @@ use crate::http::Api;
 use crate::http::auth::{Access, Caller};
 use crate::http::body::{BodyFields, read_json};
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, Tag, fault_at, json_body, parameters, problem,
     problem_like, shape,
 };
 use crate::http::idempotency;
@@ -60,7 +60,7 @@ const LINKS_LIMIT: HeaderName = HeaderName::from_static("x-usage-links-limit");
 pub static CREATE: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/shorten",
-    asks: Asks::Key(Access { scope: Scope::LinksWrite, rate_limit: &SHORTEN_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::LinksWrite, rate_limit: &SHORTEN_RATE, or_self: false }),
     handler: || web::route().to(create),
     docs: Docs {
         id: "createShortlink",
@@ -296,7 +296,7 @@ fn changed(api: &Api, changed: Changed) -> ChangeAnswer {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}",
-    asks: Asks::Key(Access { scope: Scope::LinksRead, rate_limit: &LINK_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::LinksRead, rate_limit: &LINK_RATE, or_self: false }),
     handler: || web::route().to(get),
     docs: Docs {
         id: "getShortlink",

@@ -17,7 +17,7 @@ pub mod site;
 pub mod usage;
 pub mod webhooks;
 
-use super::endpoint::{Asks, ClientLimit, Endpoint};
+use super::endpoint::{ClientLimit, Endpoint, Requirement};
 use crate::domain::rate_limit::RateLimit;
 
 /// Every endpoint of the public listener, in the order of the reference.
@@ -76,9 +76,9 @@ pub fn rate_limits() -> Vec<&'static RateLimit> {
 
 /// The endpoints that limit requests by client, with their limits.
 pub fn client_limits() -> impl Iterator<Item = (&'static Endpoint, &'static ClientLimit)> {
-    ENDPOINTS.iter().filter_map(|&endpoint| match endpoint.asks {
-        Asks::Client(limit) => Some((endpoint, limit)),
-        Asks::Nothing | Asks::RedirectLimit | Asks::AnyKey(_) | Asks::Key(_) => None,
+    ENDPOINTS.iter().filter_map(|&endpoint| match endpoint.requires {
+        Requirement::Client(limit) => Some((endpoint, limit)),
+        Requirement::Nothing | Requirement::RedirectLimit | Requirement::AnyKey(_) | Requirement::Key(_) => None,
     })
 }
 

@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 
 use super::links::LINKS;
 use super::qr::rendered;
-use crate::cache::link::Lead;
+use crate::cache::link::RedirectOutcome;
 use crate::domain::link::LinkName;
 use crate::domain::qr::{Colour, Light, QrFormat, QrOptions, Scale};
 use crate::http::Api;
 use crate::http::accept::prefers_html;
 use crate::http::endpoint::{
-    self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, json_body, parameters, problem,
+    self, Content, Docs, Endpoint, Requirement, ResponseDoc, inline_shape, json_body, parameters, problem,
 };
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::pages::{BY_ACCEPT, NO_STORE, NOINDEX, Values, X_ROBOTS_TAG};
@@ -41,7 +41,7 @@ pub struct PreviewRecord<'a> {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/{short_id}+",
-    asks: Asks::RedirectLimit,
+    requires: Requirement::RedirectLimit,
     handler: || web::route().to(get),
     docs: Docs {
         id: "getPreview",
@@ -96,7 +96,7 @@ async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpRespon
     let head = request.head();
     if let Err(retry_after) = api.redirects.admit(api.redirects.place_of(api.client_address(head))) {
         api.metrics.redirects.preview_limited();
-        api.notices.see_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
+        api.notices.check_refused(head.peer_addr, &head.headers, &api.trusted_proxies);
         return Err(retry_after.into());
     }
     let name = LinkName::parse(name).ok_or_else(Problem::no_such_link)?;
@@ -105,11 +105,11 @@ async fn show(api: &Api, request: &HttpRequest, name: &str) -> Result<HttpRespon
         None => api.redirects.load(&name).await?,
     };
     let link = known.filter(|link| link.has_preview).ok_or_else(Problem::no_such_link)?;
-    match link.lead(api.clock.now()) {
-        Lead::Target => {}
-        Lead::Nowhere => return Err(Problem::no_such_link()),
-        Lead::Expired(_) => return Err(Problem::link_expired()),
-        Lead::Blocked => return Err(Problem::link_blocked()),
+    match link.redirect_at(api.clock.now()) {
+        RedirectOutcome::Target => {}
+        RedirectOutcome::Scheduled => return Err(Problem::no_such_link()),
+        RedirectOutcome::Expired(_) => return Err(Problem::link_expired()),
+        RedirectOutcome::Blocked => return Err(Problem::link_blocked()),
     }
     let target = link.head.location.to_str().map_err(|_| Problem::internal())?;
     // Redirects need no title, so it is not in memory. Without the store, the page has none.

@@ -9,7 +9,7 @@ use crate::domain::link::LinkName;
 use crate::domain::qr::{self, QrImage, QrOptions, QrParameters};
 use crate::http::Api;
 use crate::http::endpoint::{
-    self, Asks, ClientLimit, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem, shape,
+    self, ClientLimit, Content, Docs, Endpoint, Requirement, ResponseDoc, inline_shape, parameters, problem, shape,
 };
 use crate::http::openapi::schemas::{Binary, ImageFormat, Revalidation, ShortIdPath};
 use crate::http::problem::{Problem, ProblemKind};
@@ -44,7 +44,7 @@ pub struct QrQuery {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/{short_id}/qr",
-    asks: Asks::Client(&QR_LIMIT),
+    requires: Requirement::Client(&QR_LIMIT),
     handler: || web::route().to(get),
     docs: Docs {
         id: "getQrCode",

@@ -3,7 +3,7 @@
 use actix_web::web;
 
 use super::links::LINKS;
-use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, parameters, problem};
+use crate::http::endpoint::{self, Docs, Endpoint, Requirement, ResponseDoc, parameters, problem};
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::ProblemKind;
 use crate::http::redirect::by_route;
@@ -11,7 +11,7 @@ use crate::http::redirect::by_route;
 pub static FOLLOW: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/{short_id}",
-    asks: Asks::RedirectLimit,
+    requires: Requirement::RedirectLimit,
     handler: || web::route().to(by_route),
     docs: Docs {
         id: "redirect",

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use super::health::SERVICE;
 use super::qr::is_known_to_client;
 use crate::http::Api;
-use crate::http::endpoint::{self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape, parameters, problem};
+use crate::http::endpoint::{
+    self, Content, Docs, Endpoint, Requirement, ResponseDoc, inline_shape, parameters, problem,
+};
 use crate::http::openapi::schemas::{AnyObject, Revalidation};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
@@ -19,7 +21,7 @@ const REVALIDATED: HeaderValue = HeaderValue::from_static("public, no-cache");
 pub static DOCUMENT: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/openapi.json",
-    asks: Asks::Nothing,
+    requires: Requirement::Nothing,
     handler: || web::route().to(document),
     docs: Docs {
         id: "getOpenApiDocument",
@@ -60,7 +62,7 @@ async fn document(api: web::Data<Api>, request: HttpRequest) -> Result<HttpRespo
 pub static PAGE: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/docs",
-    asks: Asks::Nothing,
+    requires: Requirement::Nothing,
     handler: || web::route().to(page),
     docs: Docs {
         id: "getReference",

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::ENDPOINTS;
 use super::health::SERVICE;
 use crate::http::Api;
-use crate::http::endpoint::{self, Asks, Content, Docs, Endpoint, ResponseDoc, inline_shape};
+use crate::http::endpoint::{self, Content, Docs, Endpoint, Requirement, ResponseDoc, inline_shape};
 use crate::http::openapi::schemas::Binary;
 
 const FOR_A_DAY: HeaderValue = HeaderValue::from_static("public, max-age=86400");
@@ -19,7 +19,7 @@ const ICON: &[u8] = include_bytes!("../pages/own/favicon.ico");
 pub static ROBOTS: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/robots.txt",
-    asks: Asks::Nothing,
+    requires: Requirement::Nothing,
     handler: || web::route().to(robots),
     docs: Docs {
         id: "getRobots",
@@ -57,7 +57,7 @@ static OWN_ROBOTS: LazyLock<String> = LazyLock::new(|| {
 pub static FAVICON: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/favicon.ico",
-    asks: Asks::Nothing,
+    requires: Requirement::Nothing,
     handler: || web::route().to(favicon),
     docs: Docs {
         id: "getFavicon",

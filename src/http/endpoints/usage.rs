@@ -10,7 +10,7 @@ use crate::domain::key::Scope;
 use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, problem};
+use crate::http::endpoint::{self, Docs, Endpoint, Requirement, ResponseDoc, Tag, json_body, problem};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
 
@@ -57,7 +57,7 @@ pub struct UsageMetric {
 pub static GET: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/usage",
-    asks: Asks::Key(Access { scope: Scope::UsageRead, rate_limit: &USAGE_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::UsageRead, rate_limit: &USAGE_RATE, or_self: false }),
     handler: || web::route().to(get),
     docs: Docs {
         id: "getUsage",

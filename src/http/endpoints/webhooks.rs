@@ -18,7 +18,9 @@ use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, UrlSummary};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
-use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, Tag, json_body, parameters, problem, shape};
+use crate::http::endpoint::{
+    self, Docs, Endpoint, Requirement, ResponseDoc, Tag, json_body, parameters, problem, shape,
+};
 use crate::http::openapi::schemas::{DeliveryStatusName, ShortIdPath};
 use crate::http::problem::{FieldErrors, Problem, ProblemKind};
 use crate::http::query::Query;
@@ -156,7 +158,7 @@ fn delivery(link: &Link, (id, state): (DeliveryId, DeliveryState)) -> DeliveryRe
 pub static STATUS: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/{short_id}/webhooks/status",
-    asks: Asks::Key(Access { scope: Scope::WebhooksRead, rate_limit: &STATUS_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::WebhooksRead, rate_limit: &STATUS_RATE, or_self: false }),
     handler: || web::route().to(status),
     docs: Docs {
         id: "getWebhookStatus",

@@ -11,7 +11,7 @@ use super::encode::{AfterAnswer, Asked, Encoder};
 use super::head::{Head, HeadLines};
 use super::lines::Room;
 use crate::cache::link::Entry;
-use crate::cache::near::NearLinks;
+use crate::cache::worker_cache::WorkerCache;
 use crate::domain::link::LinkName;
 use crate::http::Api;
 use crate::http::accept::PreferenceMemo;
@@ -80,7 +80,7 @@ pub struct Responder {
     api: Arc<Api>,
     /// Whether connections are closed after each answer.
     closes_always: bool,
-    near: NearLinks,
+    near: WorkerCache,
     accept: PreferenceMemo,
     encoder: Encoder,
     /// How many bytes of answers are whole, and how many of requests they answer.
@@ -91,7 +91,7 @@ pub struct Responder {
 
 impl Responder {
     pub fn new(api: Arc<Api>, closes_always: bool) -> Self {
-        let (encoder, near) = (Encoder::new(Arc::clone(&api.pages)), api.redirects.near_links());
+        let (encoder, near) = (Encoder::new(Arc::clone(&api.pages)), api.redirects.worker_cache());
         Self {
             api,
             closes_always,
@@ -197,8 +197,8 @@ impl Responder {
 
     /// While the process stops, a client that sees this sends its next request elsewhere.
     fn then(&self, wanted: AfterAnswer) -> AfterAnswer {
-        let goes_on = !self.closes_always && self.api.readiness.is_serving();
-        if wanted == AfterAnswer::GoesOn && !goes_on { AfterAnswer::Closes } else { wanted }
+        let keeps_alive = !self.closes_always && self.api.readiness.is_serving();
+        if wanted == AfterAnswer::GoesOn && !keeps_alive { AfterAnswer::Closes } else { wanted }
     }
 
     /// Answers one request, if it can.
@@ -220,7 +220,7 @@ impl Responder {
         let request = match AdmittedRequest::admit(api, head.name, head.is_get, client) {
             Ok(request) => request,
             Err(retry_after) => {
-                api.notices.see_refused(peer, head.fields, &api.trusted_proxies);
+                api.notices.check_refused(peer, head.fields, &api.trusted_proxies);
                 let answer = Answer::Refused(Refusal::Limited(retry_after));
                 let asked = asked(accept.prefers_html(head.fields));
                 encoder.write(&answer, asked, api.clock.now(), request_id, then);

@@ -10,7 +10,7 @@ use crate::domain::key::{Scope, Tier};
 use crate::domain::rate_limit::RateLimitId;
 use crate::domain::webhook::RETENTION_DAYS;
 use crate::domain::window::WINDOW_SECONDS;
-use crate::http::endpoint::{Asks, Endpoint};
+use crate::http::endpoint::{Endpoint, Requirement};
 use crate::http::endpoints::{self, ENDPOINTS};
 use crate::http::problem::MAX_FAULTS;
 
@@ -46,8 +46,8 @@ The root key is the operator's. It has every scope, sees and changes every link 
 
 ## Requests and answers
 
-- Bodies are JSON in UTF-8, at most 65,536 bytes (1,048,576 for `POST /shorten/bulk`), nested at most 64 deep. An unknown field or query parameter is an error, so that typing errors are detected; so are a repeated field and a string with an unpaired surrogate (`"\ud800"`).
-- Times are ISO 8601 in UTC with milliseconds: `2026-11-21T07:49:42.028Z`. Ids of keys and hits are UUIDs. Counts are integers up to 2^63 - 1.
+- Bodies are JSON in UTF-8, at most 65,536 bytes (1,048,576 for `POST /shorten/bulk`), nested at most 64 deep. An unknown field or query parameter is an error, so that typing errors are detected; so are a repeated field (not inside `data`, whose names are the client's) and a string with an unpaired surrogate (`"\ud800"`).
+- Times in answers are ISO 8601 in UTC with milliseconds: `2026-11-21T07:49:42.028Z`. Times in requests are such times from 1970 to 9999 with seconds, and with any offset from UTC. Ids of keys and hits are UUIDs. Counts are integers up to 2^63 - 1.
 - Every answer has `X-Request-Id`: yours, if you send one with 1 to 64 characters of `A-Za-z0-9._-`, else a new one.
 - Every path with `GET` also has `HEAD`, with the same head and no body. A `HEAD` of a short link is not a hit.
 - Redirects, pages and errors have `X-Robots-Tag: noindex`, unless the operator has turned it off.
@@ -81,12 +81,14 @@ Requests in a sliding window of {window} s:
 {rates}
 A request that is refused because of its key, its scope or the rate limit does not count; every other request counts, independent of its answer. Above the limit the answer is 429, and `Retry-After` is exact: a request after that time is answered, unless other requests with the same key came first. Endpoints with a key report the remaining requests in `RateLimit-Policy` and `RateLimit`. A client is an IPv4 address or an IPv6 /64 network. A client with too many answers 401 gets 429 instead of 401; its requests with a valid key are answered.
 
-Quotas by calendar month in UTC, and of keys:
+Two other limits are answered 429, whose `Retry-After` is only a time to look again: of streams at once, and of changes of a link with webhooks.
+
+Quotas by calendar month in UTC, and limits of keys and of streams:
 
 {quotas}
 Links above the quota are refused with 403. A creation that is answered 503 has created no link and used no quota. The exception is a store that did not confirm the outcome in time (the answer then comes after 10 to 25 s): the link may exist, and then it is counted. Webhook deliveries above the quota are not sent, and recorded as failed with the error `quota exceeded`. Hits are never limited: quotas and limits of keys do not stop redirects.
 
-Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a link at once of 2,048 bytes each, and 200 different ones in its life; a link with webhooks can be changed 1,000 times in 33 days, then the answer is 429; analytics cover 30 days in `daily` and 10 entries in each top list, a series has at most 2,000 points, a breakdown 1,000 labels.
+Other limits: 96 fields and 131,072 bytes in the head of a request, `redirect_url` 8,192 bytes as it is sent (its normalized form may be longer), `data` 10,240 bytes, 10 webhooks a link at once of 2,048 bytes each, and 200 different ones in its life; a link with webhooks can be changed 1,000 times in 33 days, then the answer is 429; analytics cover 30 days in `daily` and 10 entries in each top list, a series has at most 2,000 points, a breakdown 1,000 labels.
 "#,
         scopes = scopes(),
         errors = problems::table(),
@@ -100,8 +102,8 @@ Other limits: `redirect_url` 8,192 bytes, `data` 10,240 bytes, 10 webhooks a lin
 fn purpose(scope: Scope) -> &'static str {
     match scope {
         Scope::LinksWrite => "create links, and change and delete those that the key has created",
-        Scope::LinksRead => "read the links that the key has created",
-        Scope::AnalyticsRead => "read their analytics",
+        Scope::LinksRead => "read the links that the key has created, with their numbers of hits in lists and exports",
+        Scope::AnalyticsRead => "read their analytics, and stream their hits",
         Scope::UsageRead => "read the key's own usage",
         Scope::WebhooksRead => "read the state of their webhooks",
         Scope::WebhooksWrite => "test their webhooks, and replay deliveries",
@@ -117,7 +119,7 @@ fn scopes() -> String {
     table
 }
 
-fn named(endpoint: &Endpoint) -> String {
+fn format_endpoint(endpoint: &Endpoint) -> String {
     format!("`{} {}`", endpoint.methods[0], endpoint.path)
 }
 
@@ -130,27 +132,30 @@ fn counted(limit: RateLimitId) -> String {
         endpoint.path.strip_prefix(shortest).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     match counted.as_slice() {
-        [only] => named(only),
+        [only] => format_endpoint(only),
         several if several.len() == ENDPOINTS.iter().filter(|endpoint| is_below(endpoint)).count() => {
             format!("all of `{shortest}` together")
         }
         several => {
-            format!("{} together", several.iter().map(|endpoint| named(endpoint)).collect::<Vec<_>>().join(", "))
+            format!(
+                "{} together",
+                several.iter().map(|endpoint| format_endpoint(endpoint)).collect::<Vec<_>>().join(", ")
+            )
         }
     }
 }
 
 fn rates(facts: &Facts) -> String {
-    let number = |limit: Option<NonZeroU32>| limit.map_or("none".into(), |limit| grouped(limit.get().into()));
+    let number = |limit: Option<NonZeroU32>| limit.map_or("none".into(), |limit| format_number(limit.get().into()));
     let mut table = String::from("| endpoint | Free | Pro | counted by |\n|---|---|---|---|\n");
     for rate_limit in endpoints::rate_limits() {
         let [free, pro] = [Tier::Free, Tier::Pro].map(|tier| number(facts.rates.of_tier(tier, rate_limit.id)));
         let _ = writeln!(table, "| {} | {free} | {pro} | key |", counted(rate_limit.id));
     }
-    let redirects = ENDPOINTS.iter().filter(|endpoint| matches!(endpoint.asks, Asks::RedirectLimit));
-    let redirects: Vec<String> = redirects.map(|endpoint| named(endpoint)).collect();
+    let redirects = ENDPOINTS.iter().filter(|endpoint| matches!(endpoint.requires, Requirement::RedirectLimit));
+    let redirects: Vec<String> = redirects.map(|endpoint| format_endpoint(endpoint)).collect();
     let redirect = (format!("{}, all links of a node together", redirects.join(", ")), facts.redirect_per_minute);
-    let by_client = facts.by_client.iter().map(|(endpoint, limit)| (named(endpoint), *limit));
+    let by_client = facts.by_client.iter().map(|(endpoint, limit)| (format_endpoint(endpoint), *limit));
     let unauthorized = ("answers 401, all endpoints together".to_owned(), facts.unauthorized_per_minute);
     for (counted, limit) in [redirect].into_iter().chain(by_client).chain([unauthorized]) {
         let limit = number(limit);
@@ -161,7 +166,7 @@ fn rates(facts: &Facts) -> String {
 
 /// The endpoints without a key and without a limit.
 fn unlimited() -> String {
-    let is_unlimited = |endpoint: &&&Endpoint| matches!(endpoint.asks, Asks::Nothing);
+    let is_unlimited = |endpoint: &&&Endpoint| matches!(endpoint.requires, Requirement::Nothing);
     let mut paths: Vec<&str> = ENDPOINTS.iter().filter(is_unlimited).map(|endpoint| endpoint.path).collect();
     paths.sort_unstable();
     let paths: Vec<String> = paths.into_iter().map(|path| format!("`{path}`")).collect();
@@ -169,20 +174,23 @@ fn unlimited() -> String {
 }
 
 fn quotas(facts: &Facts) -> String {
-    let number = |limit: Option<u64>| limit.map_or("unlimited".into(), grouped);
+    let number = |limit: Option<u64>| limit.map_or("unlimited".into(), format_number);
     let (free, pro) = (&facts.plans.free, &facts.plans.pro);
     format!(
         "| metric | Free | Pro |\n|---|---|---|\n\
          | links created | {} | {} |\n\
          | hits served | unlimited | unlimited |\n\
          | webhook deliveries | {} | {} |\n\
-         | live keys created by a key, at any time | {} | {} |\n",
+         | live keys created by a key, at any time | {} | {} |\n\
+         | streams of hits at once | {} | {} |\n",
         number(free.links_per_month),
         number(pro.links_per_month),
         number(free.webhook_deliveries_per_month),
         number(pro.webhook_deliveries_per_month),
         number(free.child_keys),
         number(pro.child_keys),
+        facts.streams[0],
+        facts.streams[1],
     )
 }
 
@@ -192,13 +200,13 @@ const ORDINALS: [&str; 10] =
 
 /// The documentation for receivers of webhooks.
 pub fn webhook(facts: &Facts) -> String {
-    let timeout = spoken(facts.webhook_timeout);
+    let timeout = format_duration(facts.webhook_timeout);
     let tries = match facts.retry_delays.as_slice() {
         [] => "A delivery has one attempt; if that fails, the delivery has failed.".to_owned(),
         delays => {
             let waits = delays.iter().zip(ORDINALS);
             let waits: Vec<String> =
-                waits.map(|(wait, place)| format!("{} after the {place} failure", spoken(*wait))).collect();
+                waits.map(|(wait, place)| format!("{} after the {place} failure", format_duration(*wait))).collect();
             let (tries, waits) = (delays.len() + 1, waits.join(", "));
             format!("A delivery has {tries} attempts: at once, {waits} (±10 %). Then it has failed.")
         }
@@ -254,7 +262,7 @@ During the grace period of a rotation, `webhook-signature` has two signatures, s
 }
 
 /// A duration as text: `10 s`, `1.5 s`, `5 min`.
-fn spoken(duration: Duration) -> String {
+fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if duration.subsec_millis() == 0 && seconds >= 60 && seconds.is_multiple_of(60) {
         format!("{} min", seconds / 60)
@@ -264,7 +272,7 @@ fn spoken(duration: Duration) -> String {
 }
 
 /// A number with commas between groups of three digits.
-fn grouped(number: u64) -> String {
+fn format_number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -283,11 +291,11 @@ mod tests {
     #[test]
     fn numbers_and_durations_are_written_for_people() {
         for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (50_000, "50,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(grouped(number), text);
+            assert_eq!(format_number(number), text);
         }
         for (millis, text) in [(10_000, "10 s"), (1_500, "1.5 s"), (60_000, "1 min"), (90_000, "90 s"), (500, "0.5 s")]
         {
-            assert_eq!(spoken(Duration::from_millis(millis)), text);
+            assert_eq!(format_duration(Duration::from_millis(millis)), text);
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct Facts {
     /// The endpoints that limit requests by client.
     pub by_client: Vec<(&'static Endpoint, Option<NonZeroU32>)>,
     pub unauthorized_per_minute: Option<NonZeroU32>,
+    /// Streams of hits that a key may have at once, of the tiers Free and Pro.
+    pub streams: [u32; 2],
     /// The time limit of an attempt of a webhook delivery.
     pub webhook_timeout: Duration,
     /// The delay after each failed attempt except the last.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::headers;
 use crate::domain::key::Scope;
 use crate::http::body::BodyBounds;
-use crate::http::endpoint::{Asks, Endpoint};
+use crate::http::endpoint::{Endpoint, Requirement};
 use crate::http::merge_patch;
 use crate::http::problem::{FieldErrors, PROBLEM_JSON, Problem, ProblemKind};
 use crate::service::AccessError;
@@ -25,7 +25,7 @@ fn meaning(kind: ProblemKind) -> &'static str {
             "The body is not JSON in UTF-8, or nests deeper than 64 levels; or the request is not HTTP."
         }
         ProblemKind::Unauthorized => {
-            "The API key is missing, as `detail` says then, or it is unknown, expired or revoked, which are not distinguished."
+            "The API key is missing, unknown, expired or revoked, which are not distinguished."
         }
         ProblemKind::Forbidden => "The key may not do this, independent of its scopes; `detail` says why.",
         ProblemKind::ScopeMissing => "The key lacks a scope; `scope` names it.",
@@ -122,7 +122,7 @@ pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
     if endpoint.access().is_some() {
         kinds.push(ProblemKind::ScopeMissing);
     }
-    if let Asks::Client(_) = endpoint.asks {
+    if let Requirement::Client(_) = endpoint.requires {
         kinds.push(ProblemKind::RateLimited);
     }
     if endpoint.docs.body.is_some() {
@@ -150,7 +150,7 @@ pub fn add_to(operation: &mut Value, endpoint: &Endpoint) {
         if endpoint.takes_patch() && kinds.contains(&ProblemKind::UnsupportedMediaType) {
             headers::add(&mut response, "Accept-Patch");
         }
-        if let Asks::RedirectLimit = endpoint.asks {
+        if let Requirement::RedirectLimit = endpoint.requires {
             response["content"]["text/html"] = json!({"schema": {"type": "string"}});
             headers::add(&mut response, "Vary");
         }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::error::SendError;
 use super::listener::Accepted;
 use super::worker::WorkerMessage;
 
-/// Up to so many connections a worker keeps, whatever others have; and so many more than another it may have.
+/// A worker with fewer connections than this hands none over. Others hand one over only if another worker has at least this many fewer.
 const FEW: usize = 4;
 
 /// What others see of a worker. On cache lines of its own: it is written for each connection.

@@ -30,7 +30,7 @@ use super::edge::shared::SharedStream;
 use super::edge::stream::StreamSettings;
 use super::fast_path::{FastPathWorker, Timeouts};
 
-/// More threads than this the server refuses to start.
+/// The largest number of worker threads.
 pub const MAX_WORKERS: usize = 512;
 
 /// How connections are served.

@@ -105,7 +105,7 @@ impl<D: Dispatcher> Worker<D> {
     async fn run(mut self, shutdown_timeout: Duration) {
         self.connections.start();
         // A worker that ends with a panic would be gone until the stop, with the connections in its socket's queue.
-        ready_in_spite_of_panics(&mut self, Self::poll_accepting, Self::pause_after_panic).await;
+        poll_catching_panics(&mut self, Self::poll_accepting, Self::pause_after_panic).await;
         let Self { listener, mut inbox, connections, .. } = self;
         // Connections that have come until now are answered.
         while let Some(Acceptance::Connection(accepted)) = listener.accept() {
@@ -171,7 +171,7 @@ impl<D: Dispatcher> Worker<D> {
 }
 
 /// Ready when `poll` is, which is polled again after a panic.
-async fn ready_in_spite_of_panics<W>(
+async fn poll_catching_panics<W>(
     worker: &mut W,
     poll: fn(&mut W, &mut Context<'_>) -> Poll<()>,
     after_panic: fn(&mut W),
@@ -203,7 +203,7 @@ mod tests {
             Poll::Ready(())
         };
         let mut polls = Polls::default();
-        ready_in_spite_of_panics(&mut polls, poll, |polls| polls.panicked += 1).await;
+        poll_catching_panics(&mut polls, poll, |polls| polls.panicked += 1).await;
         assert_eq!(polls, Polls { all: 3, panicked: 2 });
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::StreamError;
 use crate::clock::Clock;
 use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash, Tier};
-use crate::service::in_turn::InTurn;
+use crate::service::striped_locks::StripedLocks;
 use crate::store::{HitStreamStore, KeyStore, StoreError};
 
 /// How often keys are read again, and the numbers of their streams published.
@@ -59,7 +59,7 @@ pub struct OpenStreams {
     /// Whether the process ends. Changes while the lock of `of_keys` is held.
     are_over: AtomicBool,
     /// Publications of one key's number, one after another.
-    in_turn: InTurn,
+    locks: StripedLocks,
     /// A stream has ended: the number of its key's streams is to be published.
     ended: Notify,
 }
@@ -90,8 +90,8 @@ impl OpenStreams {
         limits: StreamLimits,
         clock: Clock,
     ) -> Self {
-        let (of_keys, are_over, in_turn, ended) = Default::default();
-        Self { keys, shared, is_shared, limits, clock, of_keys, are_over, in_turn, ended }
+        let (of_keys, are_over, locks, ended) = Default::default();
+        Self { keys, shared, is_shared, limits, clock, of_keys, are_over, locks, ended }
     }
 
     /// Begins a stream of a caller with this secret.
@@ -157,7 +157,7 @@ impl OpenStreams {
         if !self.is_shared {
             return Ok(());
         }
-        let _turn = self.in_turn.turn(key).await?;
+        let _lock = self.locks.lock(key).await?;
         let open = {
             let mut of_keys = self.of_keys();
             let of_key = of_keys.get_mut(&key);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::domain::live_hit::LIVE_HITS_A_SECOND;
-use crate::feed::{News, Told};
+use crate::feed::{StreamEvent, StreamEventKind};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -27,8 +27,8 @@ impl Pace {
         (LIVE_HITS_A_SECOND as usize).saturating_sub(sent)
     }
 
-    pub fn note(&mut self, now: Instant, told: &[Told]) {
-        self.note_hits(now, told.iter().filter(|told| matches!(told.news, News::Hit(_))).count());
+    pub fn note(&mut self, now: Instant, told: &[StreamEvent]) {
+        self.note_hits(now, told.iter().filter(|told| matches!(told.kind, StreamEventKind::Hit(_))).count());
     }
 
     fn note_hits(&mut self, now: Instant, count: usize) {

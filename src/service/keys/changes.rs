@@ -34,7 +34,7 @@ impl KeyChange {
 impl KeyService {
     /// A key that `caller` may change: itself, and those below it.
     pub async fn changeable(&self, caller: &ApiKey, id: KeyId) -> Result<ApiKey, KeyError> {
-        let key = self.seen(caller, id).await?;
+        let key = self.visible_key(caller, id).await?;
         if key.is_root {
             return Err(KeyError::Forbidden("the root key can't be changed"));
         }
@@ -44,7 +44,7 @@ impl KeyService {
     /// Changes a key that `caller` may change, to what `caller` could create. Two changes at once are both applied, one
     /// after the other. Keys below it stay as they are.
     pub async fn update(&self, caller: &ApiKey, id: KeyId, change: &KeyChange) -> Result<ListedKey, KeyError> {
-        let _turn = self.changes.turn(id).await?;
+        let _lock = self.changes.lock(id).await?;
         for _ in 0..=REAPPLIED {
             let before = self.changeable(caller, id).await?;
             // A key that changes itself may have been narrowed since.

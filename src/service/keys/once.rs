@@ -36,7 +36,7 @@ impl KeyService {
         respond: RespondToKey,
     ) -> Result<Once<IssuedKey>, KeyError> {
         let id = id_of(ticket.seed);
-        let (key, issued) = match self.drawn(creator, new, id, ticket.seed.begun_at) {
+        let (key, issued) = match self.generate_key(creator, new, id, ticket.seed.begun_at) {
             Ok(issued) => (issued.key.clone(), Ok(issued)),
             // An attempt that was cut off may have made it when the creator was still allowed to.
             Err(refused) => {

@@ -11,7 +11,7 @@ use crate::cache::links::ChangingLink;
 use crate::domain::key::{ApiKey, KeyId};
 use crate::domain::link::{Link, LinkName, NewLink, ShortId};
 use crate::domain::quota::MonthlyLimit;
-use crate::service::to_the_end::ToTheEnd;
+use crate::service::run_to_completion::RunToCompletion;
 use crate::store::{CreateLinkError, MadeLinks, NewLinks, StoreError};
 
 /// Further ids that are drawn for each link. Where there are a billion links, one new id in 3,500 was used before.
@@ -20,7 +20,7 @@ pub(super) const SPARE_IDS: usize = 3;
 const NAMES_AT_ONCE: usize = 32;
 
 /// The place of a bulk creation among those at work.
-pub type BulkPlace = Arc<OwnedSemaphorePermit>;
+pub type BulkPermit = Arc<OwnedSemaphorePermit>;
 
 /// The outcome of links that were to be created together.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl LinkService {
     ///
     /// # Errors
     /// Never: the number of calls is never closed.
-    pub async fn enter_bulk(&self) -> Result<BulkPlace, StoreError> {
+    pub async fn acquire_bulk_permit(&self) -> Result<BulkPermit, StoreError> {
         let closed = |_| StoreError::Unavailable("closed".into());
         Arc::clone(&self.bulks).acquire_owned().await.map(Arc::new).map_err(closed)
     }
@@ -57,7 +57,7 @@ impl LinkService {
         caller: &Arc<ApiKey>,
         new: Vec<NewLink>,
         known_created: Option<u64>,
-        place: BulkPlace,
+        place: BulkPermit,
     ) -> Result<CreatedLinks, CreateError> {
         let limit = self.plans.of(caller).links_per_month;
         if let (Some(limit), Some(current)) = (limit, known_created)
@@ -71,7 +71,7 @@ impl LinkService {
             return Ok(CreatedLinks { links: Vec::new(), links_created: known_created, limit });
         }
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        ToTheEnd::new(|_| async move {
+        RunToCompletion::new(|_| async move {
             // Until the work is done.
             let _place = place;
             service.create_some(&caller, &new).await
@@ -80,7 +80,7 @@ impl LinkService {
     }
 
     async fn create_some(&self, caller: &ApiKey, new: &[NewLink]) -> Result<CreatedLinks, CreateError> {
-        let changing: Vec<_> = names_of(new.iter()).into_iter().map(|name| self.cache.changing(name)).collect();
+        let changing: Vec<_> = names_of(new.iter()).into_iter().map(|name| self.cache.begin_change(name)).collect();
         let created = self.create_with_all_names(caller, new).await;
         end_changes(changing, created.as_ref().map(|created| &created.links[..]));
         let created = created?;
@@ -178,7 +178,7 @@ pub(super) fn end_changes(changing: Vec<ChangingLink>, created: Result<&[Result<
         Err(error) => may_come(error),
     };
     for name in changing {
-        if is_open { name.left_open() } else { name.done() }
+        if is_open { name.outcome_unknown() } else { name.done() }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cache::links::LinkCache;
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, LinkName, NewLink};
 use crate::service::AccessError;
-use crate::service::to_the_end::{ToTheEnd, Waiter};
+use crate::service::run_to_completion::{CallerState, RunToCompletion};
 use crate::store::{StoreError, UpdateLinkError};
 
 /// How often a change is applied to a newer revision, after a conflict with another change.
@@ -67,10 +67,10 @@ impl LinkService {
         mut apply: impl FnMut(&Link) -> Result<Link, R> + Send + 'static,
     ) -> Result<Changed, ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        let work = |waiter: Waiter| async move {
-            let _turn = service.changes.turn(name).await?;
+        let work = |waiter: CallerState| async move {
+            let _lock = service.changes.lock(name).await?;
             for _ in 0..=REAPPLIED {
-                check_waits(&waiter)?;
+                check_caller_waits(&waiter)?;
                 let before = service.get(&caller, name).await?;
                 let after = apply(&before).map_err(ChangeError::Refused)?;
                 if let Some(changed) = service.replaced(before, after).await? {
@@ -79,7 +79,7 @@ impl LinkService {
             }
             Err(too_many_conflicts().into())
         };
-        ToTheEnd::new(work).await
+        RunToCompletion::new(work).await
     }
 
     /// Gives a name a link: `decide` gets the link that has the name, if there is one, and says what to do. It is called
@@ -92,10 +92,10 @@ impl LinkService {
         mut decide: impl FnMut(Option<&Link>) -> Result<Put, R> + Send + 'static,
     ) -> Result<PutLink, ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        let work = |waiter: Waiter| async move {
-            let _turn = service.changes.turn(Some(name)).await?;
+        let work = |waiter: CallerState| async move {
+            let _lock = service.changes.lock(Some(name)).await?;
             for _ in 0..=REAPPLIED {
-                check_waits(&waiter)?;
+                check_caller_waits(&waiter)?;
                 let before = service.get_if_any(&caller, name).await?;
                 match (decide(before.as_ref()).map_err(ChangeError::Refused)?, before) {
                     (Put::Replace(after), Some(before)) => {
@@ -115,7 +115,7 @@ impl LinkService {
             }
             Err(too_many_conflicts().into())
         };
-        ToTheEnd::new(work).await
+        RunToCompletion::new(work).await
     }
 
     /// Deletes a link of `caller`. `check` may refuse.
@@ -126,10 +126,10 @@ impl LinkService {
         mut check: impl FnMut(&Link) -> Result<(), R> + Send + 'static,
     ) -> Result<(), ChangeError<R>> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        let work = |waiter: Waiter| async move {
-            let _turn = service.changes.turn(name).await?;
+        let work = |waiter: CallerState| async move {
+            let _lock = service.changes.lock(name).await?;
             for _ in 0..=REAPPLIED {
-                check_waits(&waiter)?;
+                check_caller_waits(&waiter)?;
                 let link = service.get(&caller, name).await?;
                 check(&link).map_err(ChangeError::Refused)?;
                 let link = Link { updated_at: service.clock.now(), ..link };
@@ -139,7 +139,7 @@ impl LinkService {
             }
             Err(too_many_conflicts().into())
         };
-        ToTheEnd::new(work).await
+        RunToCompletion::new(work).await
     }
 
     async fn get_if_any(&self, caller: &ApiKey, name: LinkName) -> Result<Option<Link>, AccessError> {
@@ -174,11 +174,11 @@ pub(in crate::service) async fn write(
     name: LinkName,
     change: impl Future<Output = Result<(), UpdateLinkError>>,
 ) -> Result<(), UpdateLinkError> {
-    let changing = cache.changing(name);
+    let changing = cache.begin_change(name);
     let written = change.await;
     match written {
         // It may be made later.
-        Err(UpdateLinkError::Store(StoreError::Unavailable(_))) => changing.left_open(),
+        Err(UpdateLinkError::Store(StoreError::Unavailable(_))) => changing.outcome_unknown(),
         _ => changing.done(),
     }
     written
@@ -194,9 +194,9 @@ fn applied<R>(written: Result<(), UpdateLinkError>) -> Result<bool, ChangeError<
     }
 }
 
-/// A change is not begun once its request was answered without it: it would undo what was done since then.
-fn check_waits(waiter: &Waiter) -> Result<(), StoreError> {
-    if waiter.waits() {
+/// Refuses to begin a change whose request was already answered with an error: it could undo later changes.
+fn check_caller_waits(waiter: &CallerState) -> Result<(), StoreError> {
+    if waiter.is_waiting() {
         return Ok(());
     }
     Err(StoreError::Unavailable("nobody waits for this change any more".into()))

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::bulk::{BulkPlace, CreatedLinks, SPARE_IDS, end_changes, names_of, results_of};
+use super::bulk::{BulkPermit, CreatedLinks, SPARE_IDS, end_changes, names_of, results_of};
 use super::{CreateError, LinkService};
 use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::{KeptAnswer, OnceRequest, OnceSeed};
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, NewLink, ShortId};
 use crate::service::once::Once;
-use crate::service::to_the_end::ToTheEnd;
+use crate::service::run_to_completion::RunToCompletion;
 use crate::store::once::{AnswerOfLinks, OnceDone, OnceTicket};
 use crate::store::{NewLinks, StoreError};
 
@@ -26,10 +26,10 @@ impl LinkService {
         request: OnceRequest,
         new: Vec<(usize, NewLink)>,
         respond: RespondToLinks,
-        place: Option<BulkPlace>,
+        place: Option<BulkPermit>,
     ) -> Result<Once<CreatedLinks>, CreateError> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        ToTheEnd::new(|_| async move {
+        RunToCompletion::new(|_| async move {
             // Until the work is done.
             let _place = place;
             match Once::begun(service.once.begin_once(request).await?) {
@@ -75,10 +75,10 @@ impl LinkService {
                 }
             }
         }
-        let changing: Vec<_> = names.into_iter().map(|name| self.cache.changing(name)).collect();
+        let changing: Vec<_> = names.into_iter().map(|name| self.cache.begin_change(name)).collect();
         let now = ticket.seed.begun_at;
         let limit = self.plans.of(caller).links_per_month;
-        let drawn = drawn_ids(ticket.seed, new.last().map_or(0, |(place, _)| place + 1));
+        let drawn = derived_ids(ticket.seed, new.last().map_or(0, |(place, _)| place + 1));
         let links: Vec<Link> = new.iter().map(|(place, new)| new.made(drawn[*place][0], caller.id, now)).collect();
         let spare_ids = new.iter().map(|(place, _)| drawn[*place][1..].to_vec()).collect();
         let answered = links.clone();
@@ -110,7 +110,7 @@ impl LinkService {
 }
 
 /// Ids for so many places, each with its spare ones; all of them differ. Those of a place do not depend on later places.
-fn drawn_ids(seed: OnceSeed, places: usize) -> Vec<Vec<ShortId>> {
+fn derived_ids(seed: OnceSeed, places: usize) -> Vec<Vec<ShortId>> {
     let (mut drawn, mut number) = (HashSet::new(), 0);
     let mut draw = || {
         loop {

@@ -24,7 +24,7 @@ impl CountStore for ScyllaStore {
 
     async fn apply_hits(&self, batch: Arc<HitBatch>) -> Result<Option<Timestamp>, StoreError> {
         let earliest = batch.first_due();
-        self.to_the_end(|tables| async move { tables.hits.count_batch(&batch).await }).await.map(|()| earliest)
+        self.run_to_completion(|tables| async move { tables.hits.count_batch(&batch).await }).await.map(|()| earliest)
     }
 
     async fn link_hits(&self, id: ShortId, labels: Option<BotFilter>) -> Result<LinkHits, StoreError> {

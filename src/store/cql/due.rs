@@ -28,7 +28,7 @@ pub struct DuePage {
 enum DueTime {
     Pending,
     /// Nothing is due at this time, nor will be.
-    Dead,
+    Settled,
     /// The state may still be written.
     Open,
 }
@@ -43,14 +43,14 @@ fn due_time(due: &QueuedDelivery, state: Option<&DeliveryState>) -> DueTime {
     }
     // A pending delivery may have another due time in its round, a settled one only in a later round.
     let is_over = if is_pending { due.round < state.round } else { due.round <= state.round };
-    if is_over { DueTime::Dead } else { DueTime::Open }
+    if is_over { DueTime::Settled } else { DueTime::Open }
 }
 
 /// The pending deliveries of a page.
 pub struct Pending {
     pub due: Vec<DueDelivery>,
     /// How many at its beginning are settled.
-    pub dead: usize,
+    pub settled: usize,
     /// Whether there are some whose state may still be written.
     pub is_open: bool,
 }
@@ -74,7 +74,7 @@ impl Deliveries {
                 break;
             }
             last_bucket = Some(bucket.number);
-            let begin = after.max(bucket.dead_upto);
+            let begin = after.max(bucket.settled_upto);
             found.extend(self.pending_of_bucket(bucket, begin, now, limit).await?);
             found.sort_by_key(|due| place_of(&due.place()));
             found.dedup();
@@ -91,25 +91,25 @@ impl Deliveries {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<DueDelivery>, StoreError> {
-        let HeldBucket { number, queue, dead_upto: dead, .. } = bucket;
+        let HeldBucket { number, queue, settled_upto: known_upto, .. } = bucket;
         let (mut found, mut after) = (Vec::new(), begin);
         // While all deliveries so far are settled, the next read begins after them.
-        let (mut all_dead, mut dead_upto) = (begin == dead, None);
+        let (mut all_settled, mut settled_upto) = (begin == known_upto, None);
         while found.len() < limit {
             let page = self.read_bucket(queue, number, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
-            let Pending { due: pending, dead: at_begin, .. } = self.still_pending(queue, &page.due).await?;
-            if all_dead && at_begin > 0 {
-                dead_upto = page.due.get(at_begin - 1).map(row_place);
+            let Pending { due: pending, settled: at_begin, .. } = self.still_pending(queue, &page.due).await?;
+            if all_settled && at_begin > 0 {
+                settled_upto = page.due.get(at_begin - 1).map(row_place);
             }
-            all_dead &= at_begin == page.due.len();
+            all_settled &= at_begin == page.due.len();
             found.extend(pending);
             match page.last {
                 Some(last) if !page.is_last => after = Some(last),
                 _ => break,
             }
         }
-        if let Some(upto) = dead_upto {
-            self.leases.queues.is_dead(&bucket, upto);
+        if let Some(upto) = settled_upto {
+            self.leases.queues.set_settled_upto(&bucket, upto);
         }
         found.truncate(limit);
         Ok(found)
@@ -143,19 +143,19 @@ impl Deliveries {
     /// Those of a queue whose state has the same due time.
     pub(super) async fn still_pending(&self, queue: Uuid, due: &[QueuedDelivery]) -> Result<Pending, StoreError> {
         let rows = self.read_rows(due.iter().map(|due| due.id).collect()).await?;
-        let (mut pending, mut dead, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
+        let (mut pending, mut settled, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
         for (due, row) in due.iter().zip(rows) {
             // A process that was killed has written the due time, and its hits were counted again into another queue, for the same time.
             let of_row = row.as_ref().and_then(|row| row.queue);
             let is_elsewhere = of_row.is_some_and(|of| of != queue && self.leases.queues.has(of));
             let state = row.map(|row| row.state);
             let time = match due_time(due, state.as_ref()) {
-                DueTime::Pending if is_elsewhere => DueTime::Dead,
+                DueTime::Pending if is_elsewhere => DueTime::Settled,
                 time => time,
             };
             match (time, state) {
-                (DueTime::Dead, _) => {
-                    dead += usize::from(is_begin);
+                (DueTime::Settled, _) => {
+                    settled += usize::from(is_begin);
                     continue;
                 }
                 (DueTime::Pending, Some(state)) => {
@@ -166,7 +166,7 @@ impl Deliveries {
             }
             is_begin = false;
         }
-        Ok(Pending { due: pending, dead, is_open })
+        Ok(Pending { due: pending, settled, is_open })
     }
 }
 
@@ -200,11 +200,11 @@ mod tests {
         assert_eq!(due_time(&due(1, 0), Some(&state)), DueTime::Open, "that of the next attempt");
         let failed = AttemptOutcome::Failed { response_status: None, error: "dns".into(), retry_in: None };
         state.settle(&failed, AT);
-        assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Dead);
+        assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Settled);
         assert_eq!(due_time(&due(60, 2), Some(&state)), DueTime::Open, "that of a replay");
         state.replay(2, due(60, 2).due_at, AT);
         assert_eq!(due_time(&due(60, 2), Some(&state)), DueTime::Pending);
-        assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Dead);
+        assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Settled);
         assert_eq!(due_time(&due(60, 1), Some(&state)), DueTime::Pending, "of the turn before");
     }
 }

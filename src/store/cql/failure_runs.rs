@@ -54,7 +54,7 @@ fn read_if_sound(run: &str) -> Option<FailureRun> {
         .ok()
 }
 
-fn overtaken() -> StoreError {
+fn too_many_writers() -> StoreError {
     StoreError::Unavailable("other nodes count failed deliveries of the same webhook".into())
 }
 
@@ -132,7 +132,7 @@ impl FailureRuns {
                 return Ok(());
             }
             if pause.wait().await.is_break() {
-                return Err(overtaken());
+                return Err(too_many_writers());
             }
         }
     }
@@ -221,7 +221,7 @@ impl FailureRuns {
                 return Ok(());
             }
             if pause.wait().await.is_break() {
-                return Err(overtaken());
+                return Err(too_many_writers());
             }
         }
         Ok(())
@@ -294,7 +294,7 @@ impl SuspensionStore for ScyllaStore {
     }
 
     async fn end_suspension(&self, link: ShortId, place: u8) -> Result<(), StoreError> {
-        self.to_the_end(move |tables| async move { tables.failure_runs.end((link, place)).await }).await
+        self.run_to_completion(move |tables| async move { tables.failure_runs.end((link, place)).await }).await
     }
 
     async fn forget_failures(&self) -> Result<(), StoreError> {

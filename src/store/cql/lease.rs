@@ -74,7 +74,7 @@ impl Leases {
         let rows = self.queue_rows().await?;
         for held in self.queues.held_queues() {
             if let Some(row) = rows.iter().find(|row| row.queue == held && row.holder == self.cluster.process) {
-                self.queues.beat_is(held, row.beat);
+                self.queues.set_beat(held, row.beat);
             } else {
                 tracing::warn!(queue = %held, "another node took over this node's webhook queue");
                 self.queues.lose(held);
@@ -97,7 +97,7 @@ impl Leases {
         let sent_at = uptime();
         let values = (beat + 1, floor, queue, self.cluster.process, beat);
         if self.cluster.cql.lwt(&self.cluster.statements.beat, values).await? {
-            self.queues.has_beaten(queue, beat + 1, floor, sent_at);
+            self.queues.record_beat(queue, beat + 1, floor, sent_at);
             return Ok(());
         }
         // The next read of the rows shows why: another holder, or a beat of this process whose answer was lost.

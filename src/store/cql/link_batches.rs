@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::link_names::{RepeatedClaim, TakenName, Taking, busy};
 use super::link_quota::CountedLinks;
-use super::links::{Awaited, CqlLinks, cancelled, overtaken};
+use super::links::{CallerGuard, CqlLinks, cancelled, name_taken_over};
 use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::{CreateLinkError, MadeLinks, NewLinks, StoreError};
@@ -130,12 +130,12 @@ impl CqlLinks {
         if new.links.iter().any(|link| link.slug.is_some() || link.options != LinkOptions::default()) {
             self.feed.check_all_nodes_know_changes()?;
         }
-        let (_awaited, is_awaited) = Awaited::new();
+        let (_awaited, caller_waits) = CallerGuard::new();
         let store = Arc::clone(self);
-        self.to_its_end(async move {
+        self.run_to_completion(async move {
             let names: Vec<_> = new.links.iter().map(|link| (link.name(), link.id)).collect();
-            let made = store.make_all(new, limit, &is_awaited).await;
-            if !is_awaited.load(Ordering::Acquire) {
+            let made = store.make_all(new, limit, &caller_waits).await;
+            if !caller_waits.load(Ordering::Acquire) {
                 // Its caller may have looked the names up meanwhile.
                 for (name, id) in names {
                     store.feed.report_here(name, id);
@@ -150,12 +150,12 @@ impl CqlLinks {
         &self,
         new: NewLinks,
         limit: MonthlyLimit,
-        is_awaited: &Arc<AtomicBool>,
+        caller_waits: &Arc<AtomicBool>,
     ) -> Result<MadeLinks, StoreError> {
         let Some(first) = new.links.first() else { return Ok(MadeLinks::default()) };
         // Before it enters the quota: who is in the quota and waits for a name would keep others out that have the name.
         let _alone = self.lock_names(&new.links).await?;
-        if !is_awaited.load(Ordering::Acquire) {
+        if !caller_waits.load(Ordering::Acquire) {
             return Err(cancelled());
         }
         let quota = self.quotas.of(first.owner, first.created_at.month());
@@ -169,7 +169,7 @@ impl CqlLinks {
         let (counted, used) = if count == 0 {
             (0, self.quotas.used(first.owner, first.created_at.month()).await?)
         } else {
-            match self.quotas.count(&quota, count, limit, is_awaited, None).await? {
+            match self.quotas.count(&quota, count, limit, caller_waits, None).await? {
                 CountedLinks::First { counted, used } => (counted, used),
                 CountedLinks::Abandoned => {
                     self.settle_all(inserted, 0, QuotaEnd { limit: 0, used: 0 }).await;
@@ -331,6 +331,6 @@ impl CqlLinks {
             (None, Some(slug)) => self.feed.append(slug, link.id).await.map(|()| true)?,
             (None, None) => true,
         };
-        Ok(if has_name { Ok(link.id) } else { Err(overtaken().into()) })
+        Ok(if has_name { Ok(link.id) } else { Err(name_taken_over().into()) })
     }
 }

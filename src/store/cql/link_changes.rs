@@ -15,7 +15,7 @@ use scylla::DeserializeRow;
 use uuid::Uuid;
 
 use super::cluster::ASK_AGAIN_AFTER;
-use super::links::{Awaited, CqlLinks};
+use super::links::{CallerGuard, CqlLinks};
 use super::outcome::CqlError;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::store::links::MAX_REVISIONS;
@@ -69,7 +69,7 @@ struct SentChange<'a> {
     /// The revision in the row that it replaces.
     before: Option<i64>,
     claim: Uuid,
-    is_awaited: &'a AtomicBool,
+    caller_waits: &'a AtomicBool,
 }
 
 /// What an LWT has done.
@@ -85,22 +85,22 @@ enum ChangeOutcome {
 impl CqlLinks {
     /// Replaces the revision before. The change completes even if its caller is cancelled.
     pub(super) async fn update(self: &Arc<Self>, link: Link) -> Result<(), UpdateLinkError> {
-        self.change_to_its_end(link, Change::Update).await
+        self.change_to_completion(link, Change::Update).await
     }
 
     /// Deletes a link that has this revision.
     pub(super) async fn delete(self: &Arc<Self>, link: Link) -> Result<(), UpdateLinkError> {
-        self.change_to_its_end(link, Change::Delete).await
+        self.change_to_completion(link, Change::Delete).await
     }
 
-    async fn change_to_its_end(self: &Arc<Self>, link: Link, change: Change) -> Result<(), UpdateLinkError> {
+    async fn change_to_completion(self: &Arc<Self>, link: Link, change: Change) -> Result<(), UpdateLinkError> {
         self.feed.check_all_nodes_know_changes()?;
-        let (_awaited, is_awaited) = Awaited::new();
+        let (_awaited, caller_waits) = CallerGuard::new();
         let links = Arc::clone(self);
-        self.to_its_end(async move { links.change(&link, change, &is_awaited).await }).await
+        self.run_to_completion(async move { links.change(&link, change, &caller_waits).await }).await
     }
 
-    async fn change(&self, link: &Link, change: Change, is_awaited: &AtomicBool) -> Result<(), UpdateLinkError> {
+    async fn change(&self, link: &Link, change: Change, caller_waits: &AtomicBool) -> Result<(), UpdateLinkError> {
         let before = match change {
             Change::Update => Revision(link.revision.0.saturating_sub(1)),
             Change::Delete => link.revision,
@@ -126,10 +126,10 @@ impl CqlLinks {
             Change::Delete => ChangedLinkRow::deleted(link, row.revision, row.with(claim)),
         };
         self.feed.append(name, id).await?;
-        let sent = SentChange { id, name, row: changed, before: row.revision, claim, is_awaited };
+        let sent = SentChange { id, name, row: changed, before: row.revision, claim, caller_waits };
         let applied = self.apply(&sent).await;
         // Also if it is unknown whether the change was made: other nodes read what is there.
-        self.append_to_its_end(&sent).await?;
+        self.append_to_completion(&sent).await?;
         if !applied? {
             return Err(UpdateLinkError::Conflict);
         }
@@ -206,7 +206,7 @@ impl CqlLinks {
     }
 
     /// Appends a change to the feed after its LWT, however long it takes.
-    async fn append_to_its_end(&self, sent: &SentChange<'_>) -> Result<(), StoreError> {
+    async fn append_to_completion(&self, sent: &SentChange<'_>) -> Result<(), StoreError> {
         self.report_if_unawaited(sent);
         while let Err(error) = self.feed.append(sent.name, sent.id).await {
             if self.cluster.check_open().is_err() {
@@ -221,7 +221,7 @@ impl CqlLinks {
     /// Reports a change to this node whose caller was told that the outcome is unknown: it may have read the link
     /// meanwhile, and goes on reading it.
     fn report_if_unawaited(&self, sent: &SentChange<'_>) {
-        if !sent.is_awaited.load(Ordering::Acquire) {
+        if !sent.caller_waits.load(Ordering::Acquire) {
             self.feed.report_here(sent.name, sent.id);
         }
     }

@@ -182,7 +182,7 @@ impl LinkListFill {
                 Ok(None) => Ok(()),
                 // The other links are to be listed all the same.
                 Err(error) => {
-                    tracing::error!(%error, "a link can't be read, and is in no list");
+                    tracing::error!(%error, "can't read a link: it is missing from lists");
                     Ok(())
                 }
             }

@@ -11,7 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::link_batches::{Inserted, InsertedLink, LINKS_AT_ONCE, NAME_PATIENCE, NotInserted, QuotaEnd, count_of};
 use super::link_names::{RepeatedClaim, TakenName, Taking};
-use super::link_quota::{CreationPlace, LinkQuota, LinkQuotas};
+use super::link_quota::{CreationPermit, LinkQuota, LinkQuotas};
 use super::link_quota_once::OnceCount;
 use super::links::CqlLinks;
 use super::once::{CqlOnce, LAST_OF_ROW, OnceRow};
@@ -22,16 +22,16 @@ use crate::store::records::once::PlannedLink;
 use crate::store::{CreateLinkError, MadeLinks, NewLinks, StoreError};
 
 /// Why an attempt has no answer.
-enum GivenUp {
+enum AttemptError {
     /// Nothing is left of it: the key is given back.
-    Clean(StoreError),
+    Undone(StoreError),
     /// It does not know what it has made: the next attempt finds out.
-    Open(StoreError),
+    Undecided(StoreError),
 }
 
-impl From<StoreError> for GivenUp {
+impl From<StoreError> for AttemptError {
     fn from(error: StoreError) -> Self {
-        Self::Open(error)
+        Self::Undecided(error)
     }
 }
 
@@ -58,13 +58,13 @@ impl CqlLinks {
         }
         let quota = self.quotas.of(first.owner, first.created_at.month());
         let (store, once) = (Arc::clone(self), Arc::clone(once));
-        self.to_its_end(async move {
+        self.run_to_completion(async move {
             let attempt = LinkAttempt { store: &store, once: &once, ticket: &ticket, new: &new, limit, quota: &quota };
             let done = match attempt.make(&answer).await {
                 Ok(done) => Ok(done),
-                Err(GivenUp::Clean(error)) => once.end(&ticket).await.and(Err(error)),
-                Err(GivenUp::Open(error)) => {
-                    once.let_go(&ticket).await;
+                Err(AttemptError::Undone(error)) => once.end(&ticket).await.and(Err(error)),
+                Err(AttemptError::Undecided(error)) => {
+                    once.release(&ticket).await;
                     Err(error)
                 }
             };
@@ -90,7 +90,7 @@ struct LinkAttempt<'a> {
 }
 
 impl LinkAttempt<'_> {
-    async fn make(self, answer: &AnswerOfLinks) -> Result<OnceDone<MadeLinks>, GivenUp> {
+    async fn make(self, answer: &AnswerOfLinks) -> Result<OnceDone<MadeLinks>, AttemptError> {
         let Self { store, once, ticket, new, limit, quota } = self;
         let (_alone, _place, row) = self.enter().await.map_err(|error| self.unbegun(error))?;
         let Some(row) = row else { return Ok(once.replaced(ticket).await?) };
@@ -103,7 +103,7 @@ impl LinkAttempt<'_> {
             match failure_of(&inserted) {
                 None => {}
                 // The next attempt goes on with the name. Any other creation would have to wait for it.
-                Some((error, true)) => return Err(GivenUp::Open(error)),
+                Some((error, true)) => return Err(AttemptError::Undecided(error)),
                 Some((error, false)) if self.is_single() => return Err(self.unbegun(error)),
                 Some((error, false)) => return self.withdrawn(inserted, error).await,
             }
@@ -111,7 +111,7 @@ impl LinkAttempt<'_> {
             if !is_planned {
                 match once.put_plan(ticket, &plan_of(&inserted)).await {
                     Ok(true) => {}
-                    Ok(false) => return self.overtaken(inserted).await,
+                    Ok(false) => return self.request_taken_over(inserted).await,
                     Err(error) => return self.withdrawn(inserted, error).await,
                 }
             }
@@ -120,20 +120,20 @@ impl LinkAttempt<'_> {
         }
         let (counted, used) = if count == 0 {
             // Nothing is left of it, whoever has begun it.
-            let used = store.quotas.used(quota.owner, quota.month).await.map_err(GivenUp::Clean)?;
+            let used = store.quotas.used(quota.owner, quota.month).await.map_err(AttemptError::Undone)?;
             (0, used.max(quota.last_seen()))
         } else {
             match store.quotas.count_once(OnceCount { quota, links: count, limit, once, ticket }).await? {
                 Some(counted) => (counted.counted, counted.used),
-                None => return self.overtaken(inserted).await,
+                None => return self.request_taken_over(inserted).await,
             }
         };
         // Only who has the request removes what it has inserted.
         if counted == 0 {
             if !once.end(ticket).await? {
-                return self.overtaken(inserted).await;
+                return self.request_taken_over(inserted).await;
             }
-            self.remove_refused(&inserted).await.map_err(GivenUp::Clean)?;
+            self.remove_refused(&inserted).await.map_err(AttemptError::Undone)?;
         }
         let end = QuotaEnd { limit: limit.unwrap_or(u64::MAX), used };
         let settled: Result<Vec<_>, StoreError> = store.settle_all(inserted, counted, end).await.into_iter().collect();
@@ -155,24 +155,24 @@ impl LinkAttempt<'_> {
     }
 
     /// Waits for the names of the links, and reads the request's row; `None`: another attempt has it.
-    async fn enter(self) -> Result<(Vec<OwnedMutexGuard<()>>, CreationPlace, Option<OnceRow>), StoreError> {
+    async fn enter(self) -> Result<(Vec<OwnedMutexGuard<()>>, CreationPermit, Option<OnceRow>), StoreError> {
         let alone = self.store.lock_names(&self.new.links).await?;
-        let place = LinkQuotas::enter_again(self.quota)?;
+        let place = LinkQuotas::acquire_again(self.quota)?;
         let row = self.once.read(&self.ticket.id).await?;
         Ok((alone, place, row.filter(|row| row.holder == Some(self.ticket.holder))))
     }
 
     /// This attempt has made nothing; one before it may have.
-    fn unbegun(self, error: StoreError) -> GivenUp {
-        if self.ticket.is_first { GivenUp::Clean(error) } else { GivenUp::Open(error) }
+    fn unbegun(self, error: StoreError) -> AttemptError {
+        if self.ticket.is_first { AttemptError::Undone(error) } else { AttemptError::Undecided(error) }
     }
 
     /// Inserts the links that no attempt before has planned.
-    async fn insert(self) -> Result<Inserted, GivenUp> {
+    async fn insert(self) -> Result<Inserted, AttemptError> {
         let Self { store, ticket, new, limit, quota, .. } = self;
         let room = match limit {
             Some(limit) if ticket.is_first => {
-                let used = store.quotas.used_at_least(quota).await.map_err(GivenUp::Clean)?;
+                let used = store.quotas.used_at_least(quota).await.map_err(AttemptError::Undone)?;
                 Some(limit.saturating_sub(used))
             }
             // What an attempt before has inserted is found by inserting all again. A single link may be counted already.
@@ -243,17 +243,17 @@ impl LinkAttempt<'_> {
     }
 
     /// Ends an attempt that no month has counted: as if it had never been begun.
-    async fn withdrawn(self, inserted: Inserted, error: StoreError) -> Result<OnceDone<MadeLinks>, GivenUp> {
+    async fn withdrawn(self, inserted: Inserted, error: StoreError) -> Result<OnceDone<MadeLinks>, AttemptError> {
         if !self.once.end_at_last(self.ticket).await? {
-            return self.overtaken(inserted).await;
+            return self.request_taken_over(inserted).await;
         }
         self.remove_all(inserted).await?;
-        Err(GivenUp::Clean(error))
+        Err(AttemptError::Undone(error))
     }
 
     /// The outcome of an attempt that has lost the request. If the request was ended meanwhile, nobody else knows what this
     /// attempt has inserted since.
-    async fn overtaken(self, inserted: Inserted) -> Result<OnceDone<MadeLinks>, GivenUp> {
+    async fn request_taken_over(self, inserted: Inserted) -> Result<OnceDone<MadeLinks>, AttemptError> {
         let row = self.once.row_of(self.ticket).await?;
         // Or else it may have expired, with its answer.
         if row.is_none() && self.ticket.kept_for() > LAST_OF_ROW {

@@ -65,7 +65,7 @@ struct WaitingCreation {
     /// How many links it has inserted.
     links: u64,
     limit: MonthlyLimit,
-    is_awaited: Arc<AtomicBool>,
+    caller_waits: Arc<AtomicBool>,
     counted: oneshot::Sender<CountedLinks>,
 }
 
@@ -79,9 +79,9 @@ pub enum CountedLinks {
 }
 
 /// A creation's place among those under way.
-pub struct CreationPlace(Arc<LinkQuota>);
+pub struct CreationPermit(Arc<LinkQuota>);
 
-impl Drop for CreationPlace {
+impl Drop for CreationPermit {
     fn drop(&mut self) {
         self.0.known().under_way -= 1;
         self.0.freed.notify_waiters();
@@ -165,7 +165,7 @@ impl LinkQuotas {
         &self,
         quota: &Arc<LinkQuota>,
         limit: MonthlyLimit,
-    ) -> Result<Result<CreationPlace, u64>, StoreError> {
+    ) -> Result<Result<CreationPermit, u64>, StoreError> {
         loop {
             let freed = quota.freed.notified();
             tokio::pin!(freed);
@@ -180,7 +180,7 @@ impl LinkQuotas {
                     (None, Some(_)) => false,
                     (used, _) if fits(used.unwrap_or(0)) => {
                         known.under_way += 1;
-                        return Ok(Ok(CreationPlace(Arc::clone(quota))));
+                        return Ok(Ok(CreationPermit(Arc::clone(quota))));
                     }
                     (Some(used), Some(limit)) if used >= limit => return Ok(Err(used)),
                     _ => true,
@@ -195,14 +195,14 @@ impl LinkQuotas {
     }
 
     /// Takes a place for a creation that an earlier attempt may have counted, so whatever room there is.
-    pub fn enter_again(quota: &Arc<LinkQuota>) -> Result<CreationPlace, StoreError> {
+    pub fn acquire_again(quota: &Arc<LinkQuota>) -> Result<CreationPermit, StoreError> {
         let mut known = quota.known();
         if known.under_way >= MOST_UNDER_WAY {
             return Err(too_many_under_way());
         }
         known.under_way += 1;
         drop(known);
-        Ok(CreationPlace(Arc::clone(quota)))
+        Ok(CreationPermit(Arc::clone(quota)))
     }
 
     /// The count of a month, or what this process knows of it: it is no less than that.
@@ -228,11 +228,11 @@ impl LinkQuotas {
         quota: &LinkQuota,
         links: u64,
         limit: MonthlyLimit,
-        is_awaited: &Arc<AtomicBool>,
+        caller_waits: &Arc<AtomicBool>,
         inserting: Option<InsertingCreation>,
     ) -> Result<CountedLinks, StoreError> {
         let (counted, mut answer) = oneshot::channel();
-        let waiting = WaitingCreation { links, limit, is_awaited: Arc::clone(is_awaited), counted };
+        let waiting = WaitingCreation { links, limit, caller_waits: Arc::clone(caller_waits), counted };
         quota.waiting().push(waiting);
         drop(inserting);
         let _claiming = quota.claiming.lock().await;
@@ -338,7 +338,7 @@ fn counted_in(answers: &[CountedLinks]) -> u64 {
 fn share(used: u64, waiting: &[WaitingCreation]) -> Vec<CountedLinks> {
     let mut used = used;
     let answers = waiting.iter().map(|waiting| {
-        if !waiting.is_awaited.load(Ordering::Acquire) {
+        if !waiting.caller_waits.load(Ordering::Acquire) {
             return CountedLinks::Abandoned;
         }
         let counted = waiting.limit.map_or(waiting.links, |limit| waiting.links.min(limit.saturating_sub(used)));
@@ -354,9 +354,9 @@ mod tests {
 
     #[test]
     fn creations_share_what_the_limit_allows_in_the_order_of_their_inserting() {
-        let waiting = |links, limit, is_awaited| {
+        let waiting = |links, limit, caller_waits| {
             let (counted, _) = oneshot::channel();
-            WaitingCreation { links, limit, is_awaited: Arc::new(AtomicBool::new(is_awaited)), counted }
+            WaitingCreation { links, limit, caller_waits: Arc::new(AtomicBool::new(caller_waits)), counted }
         };
         let first = |counted, used| CountedLinks::First { counted, used };
         let all = [

@@ -50,7 +50,7 @@ impl LinkQuotas {
         // One that had the lock may have counted, and has not written that into its request's row if the store was closing: the next
         // claim would take the place of the only trace.
         self.cluster.check_open()?;
-        // On which count a claim is based whose outcome is unknown.
+        // The count on which the claim with an unknown outcome is based.
         let mut sent_on = None;
         loop {
             match self.try_to_count(count, &mut sent_on).await? {

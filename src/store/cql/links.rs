@@ -49,7 +49,7 @@ pub struct CqlLinks {
 }
 
 /// The error of a creation that has lost its name.
-pub(super) fn overtaken() -> StoreError {
+pub(super) fn name_taken_over() -> StoreError {
     StoreError::Unavailable("another creation has taken over the name".into())
 }
 
@@ -59,17 +59,17 @@ pub(super) fn cancelled() -> StoreError {
 }
 
 /// A caller that waits for a creation or a change.
-pub(super) struct Awaited(Arc<AtomicBool>);
+pub(super) struct CallerGuard(Arc<AtomicBool>);
 
-impl Awaited {
+impl CallerGuard {
     /// Also returns what tells the work whether the caller still waits.
     pub fn new() -> (Self, Arc<AtomicBool>) {
-        let is_awaited = Arc::new(AtomicBool::new(true));
-        (Self(Arc::clone(&is_awaited)), is_awaited)
+        let caller_waits = Arc::new(AtomicBool::new(true));
+        (Self(Arc::clone(&caller_waits)), caller_waits)
     }
 }
 
-impl Drop for Awaited {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
@@ -97,7 +97,7 @@ impl CqlLinks {
     }
 
     /// Does `work` to its end even if its caller is cancelled; gives up waiting for it after the cluster's patience.
-    pub(super) async fn to_its_end<R, E, F>(&self, work: F) -> Result<R, E>
+    pub(super) async fn run_to_completion<R, E, F>(&self, work: F) -> Result<R, E>
     where
         R: Send + 'static,
         E: From<StoreError> + Send + 'static,
@@ -130,15 +130,15 @@ impl CqlLinks {
             None => None,
             Some(slug) => Some(self.alone_with(slug).await?),
         };
-        let (_awaited, is_awaited) = Awaited::new();
+        let (_awaited, caller_waits) = CallerGuard::new();
         let store = Arc::clone(self);
-        self.to_its_end(async move {
+        self.run_to_completion(async move {
             let _alone = alone;
             let made = match link.slug {
-                None => store.make_and_count(&link, limit, &is_awaited).await.map(|(count, _)| count),
-                Some(slug) => Box::pin(store.make_with_slug(link.clone(), slug, limit, &is_awaited)).await,
+                None => store.make_and_count(&link, limit, &caller_waits).await.map(|(count, _)| count),
+                Some(slug) => Box::pin(store.make_with_slug(link.clone(), slug, limit, &caller_waits)).await,
             };
-            if !is_awaited.load(Ordering::Acquire) {
+            if !caller_waits.load(Ordering::Acquire) {
                 // Its caller may have looked the name up meanwhile.
                 store.feed.report_here(link.name(), link.id);
             }
@@ -158,14 +158,14 @@ impl CqlLinks {
         &self,
         link: &Link,
         limit: MonthlyLimit,
-        is_awaited: &Arc<AtomicBool>,
+        caller_waits: &Arc<AtomicBool>,
     ) -> Result<(u64, Uuid), CreateLinkError> {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
         let _place = self.quotas.enter(&quota, limit).await?.map_err(exceeded)?;
         let inserting = quota.inserting();
         let claim = self.insert_new(link, None).await?.ok_or(CreateLinkError::NameTaken)?;
-        match self.quotas.count(&quota, 1, limit, is_awaited, Some(inserting)).await? {
+        match self.quotas.count(&quota, 1, limit, caller_waits, Some(inserting)).await? {
             CountedLinks::First { counted: 0, used } => {
                 self.remove_link(link, claim).await?;
                 Err(exceeded(used))
@@ -205,7 +205,7 @@ impl CqlLinks {
         link: Link,
         slug: LinkName,
         limit: MonthlyLimit,
-        is_awaited: &Arc<AtomicBool>,
+        caller_waits: &Arc<AtomicBool>,
     ) -> Result<u64, CreateLinkError> {
         let mut kept = None;
         if let Some(id) = slug.as_id() {
@@ -216,7 +216,7 @@ impl CqlLinks {
                 Err(CreateLinkError::NameTaken)
             } else {
                 let with_own_id = Link { id, ..link.clone() };
-                self.make_and_count(&with_own_id, limit, is_awaited).await
+                self.make_and_count(&with_own_id, limit, caller_waits).await
             };
             match made {
                 Err(CreateLinkError::NameTaken) => kept = self.kept_by_id(id, &slug).await?,
@@ -234,7 +234,7 @@ impl CqlLinks {
             Taking::Busy => return Err(busy().into()),
         };
         let link = Link { revision: taken.revision, ..link };
-        let (count, claim) = match self.make_and_count(&link, limit, is_awaited).await {
+        let (count, claim) = match self.make_and_count(&link, limit, caller_waits).await {
             Ok(made) => made,
             Err(error) => {
                 // If it is `NameTaken`, the generated id is taken: the caller draws another one.
@@ -242,7 +242,7 @@ impl CqlLinks {
                 return Err(error);
             }
         };
-        if self.name_it(&link, &taken, claim).await? { Ok(count) } else { Err(overtaken().into()) }
+        if self.name_it(&link, &taken, claim).await? { Ok(count) } else { Err(name_taken_over().into()) }
     }
 
     /// Refuses a creation that the quota does not allow before its name is looked at.

@@ -64,9 +64,7 @@ pub enum MigrateError {
     Changed { keyspace: String, name: &'static str },
     #[error("another process is migrating the keyspace {keyspace}: run this again when it has ended")]
     Locked { keyspace: String },
-    #[error(
-        "another process took over the work on the keyspace {keyspace}, because this one stood still: run it again"
-    )]
+    #[error("another process took over the work on the keyspace {keyspace}, because this one was paused: run it again")]
     LockLost { keyspace: String },
     #[error("the cluster did not {task}: {source}")]
     Cluster { task: &'static str, source: Box<dyn Error + Send + Sync> },

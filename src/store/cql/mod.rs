@@ -76,6 +76,7 @@ use self::session::ScyllaSettings;
 use self::tables::CqlTables;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
 use super::reach::Reach;
+use super::transfer::LAST_START;
 use super::{
     AdoptionHook, CreateKeyError, CreateLinkError, DeliveryQuery, DeliveryStore, DriverCounts, DueDelivery, DuePlace,
     ExpiredLink, ExtendKeyError, KeyStore, Lifecycle, LinkChangeHook, LinkListPage, LinkListQuery, LinkStore,
@@ -132,7 +133,7 @@ impl ScyllaStore {
     }
 
     /// Completes an operation even if its caller is cancelled: the state in memory must not differ from the cluster's.
-    async fn to_the_end<R, F>(&self, work: impl FnOnce(Arc<CqlTables>) -> F) -> Result<R, StoreError>
+    async fn run_to_completion<R, F>(&self, work: impl FnOnce(Arc<CqlTables>) -> F) -> Result<R, StoreError>
     where
         R: Send + 'static,
         F: Future<Output = Result<R, StoreError>> + Send + 'static,
@@ -184,6 +185,13 @@ impl Lifecycle for ScyllaStore {
 impl SharedNode for ScyllaStore {
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
         self.open_tables()?.names.put_name(name, value).await
+    }
+
+    async fn note_start(&self, now: Timestamp) -> Result<(), StoreError> {
+        let names = &self.open_tables()?.names;
+        // Also if the clock was set back since the last start.
+        let number = now.0.max(names.mark(LAST_START).await? + 1);
+        names.raise_mark(LAST_START, number).await
     }
 
     fn is_shared(&self) -> bool {
@@ -382,15 +390,15 @@ impl DeliveryStore for ScyllaStore {
     }
 
     async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
-        self.to_the_end(|tables| async move { tables.delivery_quotas.claim_deliveries(claims).await }).await
+        self.run_to_completion(|tables| async move { tables.delivery_quotas.claim_deliveries(claims).await }).await
     }
 
     async fn claim_test_quota(&self, claim: TestClaim) -> Result<u64, StoreError> {
-        self.to_the_end(|tables| async move { tables.delivery_quotas.claim_tests(claim).await }).await
+        self.run_to_completion(|tables| async move { tables.delivery_quotas.claim_tests(claim).await }).await
     }
 
     async fn settle_deliveries(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
-        self.to_the_end(|tables| async move { tables.deliveries.settle(settlements).await }).await
+        self.run_to_completion(|tables| async move { tables.deliveries.settle(settlements).await }).await
     }
 
     async fn delivery_summaries(&self, link: ShortId, since: Day) -> Result<Vec<(u8, UrlSummary)>, StoreError> {
@@ -411,7 +419,7 @@ impl DeliveryStore for ScyllaStore {
             tables.link_feed.check_all_nodes_know_changes()?;
             tables.deliveries.replay(replay).await
         };
-        self.to_the_end(replay).await
+        self.run_to_completion(replay).await
     }
 
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError> {

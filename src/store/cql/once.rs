@@ -209,7 +209,7 @@ impl CqlOnce {
     }
 
     /// Lets the next attempt take over at once: this one does not know what it has made.
-    pub async fn let_go(&self, ticket: &OnceTicket) {
+    pub async fn release(&self, ticket: &OnceTicket) {
         let nobody = OnceTicket { holder: Uuid::nil(), ..ticket.clone() };
         if let Err(error) = self.take_over(&nobody, ticket.holder).await {
             tracing::debug!(%error, "can't let go of a request: it is taken over later");
@@ -221,7 +221,7 @@ impl CqlOnce {
         if ticket.is_first {
             self.end(ticket).await?;
         } else {
-            self.let_go(ticket).await;
+            self.release(ticket).await;
         }
         Ok(())
     }
@@ -317,7 +317,7 @@ impl CqlOnce {
                 if matches!(keys.settled_row(key.id).await, Ok(Some(None))) {
                     self.end(ticket).await?;
                 } else {
-                    self.let_go(ticket).await;
+                    self.release(ticket).await;
                 }
                 return Err(error.into());
             }

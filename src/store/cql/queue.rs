@@ -61,7 +61,7 @@ pub struct Bucket {
     /// Pending deliveries by the day of the hit; `None` until they are counted.
     pending: Option<BTreeMap<Day, i64>>,
     /// All deliveries up to this place are settled.
-    dead_upto: Option<BucketPlace>,
+    settled_upto: Option<BucketPlace>,
     /// Whether the bucket's row is written.
     is_noted: bool,
     /// Differs after every change, so that a count of a bucket that changed meanwhile is discarded.
@@ -111,7 +111,7 @@ pub struct HeldBucket {
     pub number: i64,
     pub queue: Uuid,
     /// All deliveries up to this place are settled.
-    pub dead_upto: Option<BucketPlace>,
+    pub settled_upto: Option<BucketPlace>,
     written: u64,
 }
 
@@ -227,7 +227,7 @@ impl Queues {
             }
             bucket.add(id.hit.at.day(), 1);
             let place = (bigint(due_at.0), id.to_bytes());
-            bucket.dead_upto = bucket.dead_upto.filter(|dead| *dead < place);
+            bucket.settled_upto = bucket.settled_upto.filter(|settled| *settled < place);
             queue.highest = queue.highest.max(number);
         }
         let lowest = expected.unnoted.iter().min().copied();
@@ -313,7 +313,7 @@ impl Queues {
                 queue.buckets.range(from..=upto).map(move |(number, bucket)| (*number, *id, bucket))
             })
             .filter(|(_, _, bucket)| bucket.may_have_pending())
-            .map(|(number, queue, &Bucket { dead_upto, written, .. })| HeldBucket { number, queue, dead_upto, written })
+            .map(|(number, queue, it)| HeldBucket { number, queue, settled_upto: it.settled_upto, written: it.written })
             .collect();
         buckets.sort_by_key(|bucket| (bucket.number, bucket.queue));
         buckets
@@ -321,11 +321,11 @@ impl Queues {
 
     /// All deliveries of a bucket up to a place are settled, unless some were enqueued since it was `known`, or are
     /// now.
-    pub fn is_dead(&self, known: &HeldBucket, upto: BucketPlace) {
+    pub fn set_settled_upto(&self, known: &HeldBucket, upto: BucketPlace) {
         let mut held = self.held();
         let bucket = held.queues.get_mut(&known.queue).and_then(|queue| queue.buckets.get_mut(&known.number));
         if let Some(bucket) = bucket.filter(|bucket| bucket.writes == 0 && bucket.written == known.written) {
-            bucket.dead_upto = Some(upto);
+            bucket.settled_upto = Some(upto);
         }
     }
 
@@ -412,7 +412,7 @@ impl Queues {
     }
 
     /// A beat with this floor that was sent at `sent_at` succeeded.
-    pub fn has_beaten(&self, queue: Uuid, beat: i64, floor: i64, sent_at: Duration) {
+    pub fn record_beat(&self, queue: Uuid, beat: i64, floor: i64, sent_at: Duration) {
         let mut held = self.held();
         let Some(queue) = held.queues.get_mut(&queue) else { return };
         let was_safe = queue.is_safe();
@@ -427,7 +427,7 @@ impl Queues {
     }
 
     /// The beat in a queue's row, after the answer to one was lost.
-    pub fn beat_is(&self, queue: Uuid, beat: i64) {
+    pub fn set_beat(&self, queue: Uuid, beat: i64) {
         if let Some(queue) = self.held().queues.get_mut(&queue) {
             queue.beat = beat;
         }

@@ -40,7 +40,7 @@ impl Turn {
     }
 }
 
-fn overtaken() -> StoreError {
+fn replay_in_progress() -> StoreError {
     StoreError::Unavailable("another node was about to replay deliveries of this link, too".into())
 }
 
@@ -76,7 +76,7 @@ impl Deliveries {
         };
         match self.cluster.cql.settled(attempt, settle).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(TakeTurnError::Overtaken(overtaken())),
+            Ok(false) => Err(TakeTurnError::Overtaken(replay_in_progress())),
             Err(error) => Err(TakeTurnError::Unknown(error.into())),
         }
     }

@@ -25,7 +25,7 @@ use crate::store::StoreError;
 use crate::store::records::columns::{bigint, month as month_column, month_from, number, timestamp_from};
 use crate::store::records::links::LinkRow;
 use crate::store::records::{corrupt, keys};
-use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
+use crate::store::transfer::{ExportSource, LAST_START, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
 /// Partitions read for one page.
 const PAGE: i32 = 1_000;
@@ -280,6 +280,10 @@ impl ExportSource for ScyllaTransfer {
             Section::Deletions => Ok(Page { records: self.deletions().await?, next: None }),
             Section::Names => Ok(Page { records: self.names().await?, next: None }),
         }
+    }
+
+    async fn last_start(&self) -> Result<u64, StoreError> {
+        self.tables.names.mark(LAST_START).await
     }
 
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {

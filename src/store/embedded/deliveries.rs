@@ -25,6 +25,9 @@ const REMOVAL_STEP: usize = 2_000;
 /// So many new deliveries of a link are looked for by one read of a range.
 const MANY_OF_A_LINK: usize = 8;
 
+/// Tables of a queue that are not merged: more of them slow down a read of its first rows.
+const MOST_TABLES_OF_QUEUE: usize = 16;
+
 /// Deliveries, the queue, and the index of failed ones.
 #[derive(Clone)]
 pub struct DeliveryTable {
@@ -129,9 +132,20 @@ impl DeliveryTable {
         }
     }
 
-    /// The states of deliveries that are all kept for their first try.
-    pub fn states_in_memory(&self, ids: &[DeliveryId]) -> Option<Vec<DeliveryState>> {
+    /// The states of those deliveries that are kept for their first try.
+    pub fn states_in_memory(&self, ids: &[DeliveryId]) -> Vec<Option<DeliveryState>> {
         ids.iter().map(|id| self.first_tries.kept.state(*id)).collect()
+    }
+
+    /// Merges the tables of the queues if there are many. Keys of queues only grow, so a table of removed rows overlaps no other, and
+    /// the engine never merges it by itself. Other merges of a queue wait meanwhile: it has few rows besides the removed ones.
+    pub fn merge_queues(&self) {
+        let has_many = |queue: &&Keyspace| queue.table_count() > MOST_TABLES_OF_QUEUE;
+        for queue in [&self.due, &self.first_tries.rows].into_iter().filter(has_many) {
+            if let Err(error) = queue.major_compact() {
+                tracing::warn!(%error, "store: can't merge the tables of a queue of deliveries");
+            }
+        }
     }
 
     /// Pending deliveries due at `now` or before, by due time, after `after`.
@@ -159,12 +173,18 @@ impl DeliveryTable {
         from.range(&self.due, first..end).take(limit).map(parse).collect()
     }
 
-    pub fn states(&self, from: &impl RowReader, ids: &[DeliveryId]) -> Result<Vec<Option<DeliveryState>>, StoreError> {
-        let state = |id: &DeliveryId| match self.first_tries.kept.state(*id) {
+    /// The states of deliveries, of which some were in memory before `from` was taken.
+    pub fn states(
+        &self,
+        from: &Snapshot,
+        ids: &[DeliveryId],
+        in_memory: Vec<Option<DeliveryState>>,
+    ) -> Result<Vec<Option<DeliveryState>>, StoreError> {
+        let state = |(id, in_memory): (&DeliveryId, Option<DeliveryState>)| match in_memory {
             Some(state) => Ok(Some(state)),
             None => self.read_if_sound(from, *id),
         };
-        ids.iter().map(state).collect()
+        ids.iter().zip(in_memory).map(state).collect()
     }
 
     pub fn claim_quota(
@@ -378,6 +398,27 @@ mod tests {
     use super::*;
     use crate::domain::hit::{HitId, HitStamp};
     use crate::domain::link::Revision;
+
+    #[test]
+    fn removed_rows_of_a_queue_are_merged_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let tables = EmbeddedTables::open(&directory.path().join("store")).0;
+        let (table, due) = (&tables.deliveries, &tables.deliveries.due);
+        for at in 0..=MOST_TABLES_OF_QUEUE as u64 {
+            for row in [Some("row"), None] {
+                let mut transaction = Transaction::begin(&tables.engine);
+                match row {
+                    Some(row) => transaction.insert(due, at.to_be_bytes(), row).unwrap(),
+                    None => transaction.remove(due, at.to_be_bytes()),
+                }
+                transaction.commit().unwrap();
+            }
+            due.rotate_memtable_and_wait().unwrap();
+        }
+        assert!(due.table_count() > MOST_TABLES_OF_QUEUE);
+        table.merge_queues();
+        assert!(due.table_count() <= 1, "{} tables", due.table_count());
+    }
 
     #[test]
     fn a_delivery_that_cannot_be_read_is_removed_with_the_others_of_its_day() {

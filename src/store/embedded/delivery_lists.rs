@@ -28,6 +28,8 @@ impl DeliveryListPage<'_> {
         if status.is_some_and(|status| status != DeliveryStatus::Pending) {
             in_memory.clear();
         }
+        // The days before are not in the sums that `rows` reads.
+        in_memory.retain(|(id, _)| id.hit.at.day() >= since);
         let mut first_tries = Vec::new();
         for (id, state) in in_memory {
             if !self.table.has_row(self.from, id)? {
@@ -35,8 +37,7 @@ impl DeliveryListPage<'_> {
             }
         }
         let mut found = self.rows(first_tries.len())?;
-        first_tries
-            .retain(|(id, _)| id.hit.at.day() >= since && after.is_none_or(|after| id.to_bytes() > after.to_bytes()));
+        first_tries.retain(|(id, _)| after.is_none_or(|after| id.to_bytes() > after.to_bytes()));
         if !first_tries.is_empty() {
             found.append(&mut first_tries);
             found.sort_unstable_by_key(|(id, _)| id.to_bytes());

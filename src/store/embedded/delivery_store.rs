@@ -33,11 +33,12 @@ impl DeliveryStore for EmbeddedStore {
     }
 
     async fn delivery_states(&self, ids: Vec<DeliveryId>) -> Result<Vec<Option<DeliveryState>>, StoreError> {
+        // Before the snapshot: what is in memory no more then has a row.
         let in_memory = self.with_open(|open| open.tables.deliveries.states_in_memory(&ids))?;
-        if let Some(states) = in_memory {
-            return Ok(states.into_iter().map(Some).collect());
+        if in_memory.iter().all(Option::is_some) {
+            return Ok(in_memory);
         }
-        self.read(move |tables, snapshot| tables.deliveries.states(snapshot, &ids)).await
+        self.read(move |tables, snapshot| tables.deliveries.states(snapshot, &ids, in_memory)).await
     }
 
     async fn claim_delivery_quota(&self, claims: Vec<QuotaClaim>) -> Result<Vec<bool>, StoreError> {
@@ -106,6 +107,15 @@ impl DeliveryStore for EmbeddedStore {
     }
 
     async fn drop_deliveries(&self, before: Day) -> Result<bool, StoreError> {
-        self.put(move |tables, transaction| tables.deliveries.remove_before(transaction, before)).await
+        let found_some =
+            self.put(move |tables, transaction| tables.deliveries.remove_before(transaction, before)).await?;
+        if !found_some {
+            self.read(|tables, _| {
+                tables.deliveries.merge_queues();
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(found_some)
     }
 }

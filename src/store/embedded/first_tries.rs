@@ -155,7 +155,7 @@ impl FirstTries {
 /// The rows of the deliveries in memory.
 #[derive(Clone)]
 pub struct FirstTryTable {
-    rows: Keyspace,
+    pub(super) rows: Keyspace,
     pub kept: Arc<FirstTries>,
 }
 

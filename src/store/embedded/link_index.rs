@@ -102,7 +102,7 @@ fn read_page(engine: &Engine, after: Option<&RowReached>) -> Result<Option<RowRe
 fn read_links(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>, StoreError> {
     let known = &engine.known_links;
     let from = after.map_or(Bound::Unbounded, |id| Bound::Excluded(id.0));
-    let rows = engine.database.snapshot().range(&engine.keyspaces.links, (from, Bound::Unbounded));
+    let rows = engine.snapshots.take().range(&engine.keyspaces.links, (from, Bound::Unbounded));
     let (mut rows_read, mut last, mut found) = (0, None, Vec::new());
     for row in rows.take(PAGE) {
         yield_periodically();
@@ -124,7 +124,7 @@ fn read_links(engine: &Engine, after: Option<ShortId>) -> Result<Option<ShortId>
 /// Adds a page of names to the index. The names of links are there already, unless the link is too long for one row.
 fn read_names(engine: &Engine, from: Bound<&[u8]>) -> Result<Option<RowReached>, StoreError> {
     let known = &engine.known_links;
-    let rows = engine.database.snapshot().range::<&[u8], _>(&engine.keyspaces.link_names, (from, Bound::Unbounded));
+    let rows = engine.snapshots.take().range::<&[u8], _>(&engine.keyspaces.link_names, (from, Bound::Unbounded));
     let (mut rows_read, mut last) = (0, None);
     for row in rows.take(PAGE) {
         yield_periodically();

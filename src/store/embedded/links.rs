@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fjall::{Database, Keyspace, Readable, Snapshot};
+use fjall::{Keyspace, Readable, Snapshot};
 
 use super::database::engine_error;
 use super::engine::Engine;
@@ -15,6 +15,7 @@ use super::link_names::LinkNameTable;
 use super::link_remains::note_deletion;
 use super::link_revisions::LinkRevisionTable;
 use super::overflow::{self, FirstRow};
+use super::snapshots::Snapshots;
 use super::transaction::{RowReader, Transaction};
 use super::usage::UsageTable;
 use crate::domain::calendar::Timestamp;
@@ -32,7 +33,7 @@ use crate::telemetry::log_limit::LogLimit;
 
 /// Links, which are counted in their owner's month when they are created.
 pub struct LinkTable {
-    database: Database,
+    snapshots: Arc<Snapshots>,
     links: Keyspace,
     times: Keyspace,
     known: Arc<KnownLinks>,
@@ -45,7 +46,7 @@ pub struct LinkTable {
 impl LinkTable {
     pub fn new(engine: &Engine, usage: &UsageTable) -> Self {
         Self {
-            database: engine.database.clone(),
+            snapshots: Arc::clone(&engine.snapshots),
             links: engine.keyspaces.links.clone(),
             times: engine.keyspaces.link_times.clone(),
             known: Arc::clone(&engine.known_links),
@@ -313,7 +314,7 @@ impl LinkTable {
         match overflow::first_row(records::TABLE, &row)? {
             FirstRow::Whole(value) => records::decode(value).map(Some),
             // Without a snapshot, a read could see a link whose other rows are still being written.
-            FirstRow::Begin { .. } => self.read(&self.database.snapshot(), &id.0),
+            FirstRow::Begin { .. } => self.read(&self.snapshots.take(), &id.0),
         }
     }
 
@@ -325,7 +326,7 @@ impl LinkTable {
         }
         // From one snapshot, in which a change is there with the revision before, or neither is: the look-up above may see rows of a commit
         // that no snapshot sees yet.
-        let snapshot = self.database.snapshot();
+        let snapshot = self.snapshots.take();
         match self.read(&snapshot, &id.0)?.filter(|link| link.revision == revision) {
             Some(current) => Ok(Some(current)),
             None => self.revisions.get(&snapshot, id, revision),

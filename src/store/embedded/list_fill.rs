@@ -68,7 +68,7 @@ pub fn fill(tables: &Arc<EmbeddedTables>) -> Arc<ListProgress> {
     let (tables, of_steps) = (Arc::downgrade(tables), Arc::clone(&progress));
     // It ends at the latest when the store is closed.
     if let Err(error) = in_background("link-lists", move || run(&tables, &of_steps, began)) {
-        tracing::error!(%error, "store: there are no lists until the next restart");
+        tracing::error!(%error, "store: can't fill the lists: lists are unavailable until the next restart");
     }
     progress
 }
@@ -116,7 +116,7 @@ fn step(tables: &EmbeddedTables, progress: &ListProgress) -> Result<ListedUpto, 
     let engine = &tables.engine;
     let lists = &tables.links.lists;
     let mut transaction = Transaction::begin(engine);
-    let snapshot = engine.database.snapshot();
+    let snapshot = engine.snapshots.take();
     let from = match lists.listed_upto(&snapshot)? {
         ListedUpto::Complete => {
             progress.set(ListedUpto::Complete);
@@ -142,7 +142,7 @@ fn step(tables: &EmbeddedTables, progress: &ListProgress) -> Result<ListedUpto, 
             Ok(None) => {}
             // The other links are to be listed all the same.
             Err(error @ StoreError::Corrupt { .. }) => {
-                tracing::error!(%error, %id, "store: a link can't be read, and is in no list");
+                tracing::error!(%error, %id, "store: can't read a link: it is missing from lists");
             }
             Err(error) => return Err(error),
         }

@@ -22,6 +22,7 @@ mod engine;
 mod failure_runs;
 mod first_tries;
 mod hits;
+mod idle;
 mod key_uses;
 mod keys;
 mod keyspaces;
@@ -36,12 +37,12 @@ mod link_revisions;
 mod links;
 mod list_fill;
 mod look_ups;
-mod lull;
 mod names;
 mod once;
 mod overflow;
 mod readers;
 mod sheets;
+mod snapshots;
 mod tables;
 mod transaction;
 mod transfer;
@@ -68,6 +69,7 @@ use self::transaction::Transaction;
 pub use self::writer::ManualWriter;
 use self::writer::Writer;
 use super::once::{AnswerOfKey, AnswerOfLinks, OnceDone, OnceState, OnceTicket};
+use super::transfer::LAST_START;
 use super::{
     CreateKeyError, CreateLinkError, ExpiredLink, ExtendKeyError, KeyStore, LinkListPage, LinkListQuery, LinkStore,
     MadeLinks, NewLinks, OnceStore, SharedNode, StoreError, UpdateKeyError, UpdateLinkError,
@@ -197,6 +199,10 @@ impl EmbeddedStore {
 
 #[async_trait]
 impl SharedNode for EmbeddedStore {
+    async fn note_start(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.put(move |tables, transaction| tables.names.raise(transaction, LAST_START, now.0)).await
+    }
+
     async fn put_if_absent(&self, name: &'static str, value: Vec<u8>) -> Result<Vec<u8>, StoreError> {
         self.put(move |tables, transaction| tables.names.put_if_absent(transaction, name, &value)).await
     }

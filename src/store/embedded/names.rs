@@ -1,11 +1,13 @@
-//! Values by name; the first value of a name is kept.
+//! Values by name, of which the first is kept, and numbers that only grow.
 
 use fjall::Keyspace;
 
 use super::engine::Engine;
 use super::transaction::{RowReader, Transaction};
 use crate::store::StoreError;
-use crate::store::records::row_keys;
+use crate::store::records::{counters, row_keys};
+
+const NUMBERS: &str = "numbers by name";
 
 /// Values by name.
 pub struct NameTable {
@@ -19,6 +21,18 @@ impl NameTable {
 
     pub fn get(&self, from: &impl RowReader, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(from.row(&self.meta, row_keys::name(name))?.map(|value| value.to_vec()))
+    }
+
+    /// The number under a name; 0 if there is none.
+    pub fn number(&self, from: &impl RowReader, name: &str) -> Result<u64, StoreError> {
+        let row = from.row(&self.meta, row_keys::name(name))?;
+        counters::decode::<1>(NUMBERS, row.as_deref()).map(|[number]| number)
+    }
+
+    /// Raises the number under a name to `least`, or by one if it is that high.
+    pub fn raise(&self, transaction: &mut Transaction<'_>, name: &str, least: u64) -> Result<(), StoreError> {
+        let number = least.max(self.number(transaction, name)? + 1);
+        transaction.insert(&self.meta, row_keys::name(name), counters::encode([number]))
     }
 
     /// Writes a value unless the name has one; returns the value that the name has then.

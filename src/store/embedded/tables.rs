@@ -65,6 +65,6 @@ impl EmbeddedTables {
 
     /// The rows as they are now.
     pub fn snapshot(&self) -> Snapshot {
-        self.engine.database.snapshot()
+        self.engine.snapshots.take()
     }
 }

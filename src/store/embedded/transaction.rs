@@ -149,7 +149,7 @@ impl<'a> Transaction<'a> {
                 }
             }
         }
-        batch.commit().map_err(|error| engine_error(&error))?;
+        self.engine.snapshots.commit(batch)?;
         self.engine.wrote(bytes as u64);
         self.engine.known_links.place(&self.new_records);
         self.engine.first_tries.apply(self.first_tries);

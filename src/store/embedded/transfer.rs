@@ -21,7 +21,7 @@ use crate::store::records::counts::Counts;
 use crate::store::records::link_names::{self, NameState};
 use crate::store::records::row_keys;
 use crate::store::records::{self, corrupt, counters, sheets};
-use crate::store::transfer::{ExportSource, Metric, NAMES, Page, Record, Section, Sink, SinkError};
+use crate::store::transfer::{ExportSource, LAST_START, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
 /// Rows read for one page.
 const PAGE: usize = 1_000;
@@ -31,6 +31,10 @@ impl ExportSource for EmbeddedStore {
     async fn read_page(&self, section: Section, from: Option<&str>) -> Result<Page, StoreError> {
         let from = from.map(RowPlace::read).transpose()?;
         self.read(move |tables, snapshot| SectionReader { tables, snapshot, section }.page(from)).await
+    }
+
+    async fn last_start(&self) -> Result<u64, StoreError> {
+        self.read(|tables, snapshot| tables.names.number(snapshot, LAST_START)).await
     }
 
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {

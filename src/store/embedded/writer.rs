@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::database::closed;
 use super::engine::Engine;
+use super::idle::{IdleDetector, WriteQueue};
 use super::link_index;
-use super::lull::{Lull, WriteQueue};
 use super::tables::EmbeddedTables;
 use super::transaction::Transaction;
 use crate::store::StoreError;
@@ -193,8 +193,8 @@ struct WriterThread<'a> {
 
 impl<'a> WriterThread<'a> {
     fn run(&mut self, mut waiting: WriteQueue<Box<dyn WriteJob>>) {
-        let mut lull = Lull::default();
-        while let Some(job) = waiting.next(|| self.check(&mut lull)) {
+        let mut idle = IdleDetector::default();
+        while let Some(job) = waiting.next(|| self.check(&mut idle)) {
             let mut group = vec![job];
             while group.len() < GROUP
                 && let Ok(job) = waiting.jobs.try_recv()
@@ -205,17 +205,17 @@ impl<'a> WriterThread<'a> {
             if !group.is_empty() {
                 self.commit_group(group);
             }
-            self.check(&mut lull);
+            self.check(&mut idle);
         }
         if let Err(error) = self.end() {
             tracing::error!(%error, "store: closed with an error; all answered writes are durable");
         }
     }
 
-    fn check(&self, lull: &mut Lull) {
+    fn check(&self, idle: &mut IdleDetector) {
         // Nothing is written to a failed engine.
         if self.health == EngineHealth::Sound {
-            lull.check(&self.tables.engine);
+            idle.check(&self.tables.engine);
         }
     }
 

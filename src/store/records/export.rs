@@ -284,7 +284,7 @@ impl RecordV1<'_> {
             Self::Sheet { of, day, entries, private } => {
                 let mut sheet = Sheet::default();
                 for SheetEntryV2(dimension, label, persons, bots) in entries {
-                    let dimension = Dimension::parse(&dimension).ok_or("dimension: is none of a sheet")?;
+                    let dimension = Dimension::parse(&dimension).ok_or("dimension: unknown")?;
                     let label = label.map_or(Some(SheetLabel::Other), |label| {
                         SheetLabel::of_text(dimension, Arc::<str>::from(kept_text(&label)))
                     });
@@ -306,7 +306,7 @@ impl RecordV1<'_> {
                 Record::Name { name: name.into_owned(), value: value.into_owned() }
             }
             Self::KeptName { name, owner, revision } => Record::KeptName {
-                name: LinkName::of_form(&name).ok_or("name: is no name of a link")?,
+                name: LinkName::of_form(&name).ok_or("name: is not a valid link name")?,
                 owner: owner.map(KeyId),
                 revision: Revision(revision),
             },
@@ -320,9 +320,9 @@ impl RecordV1<'_> {
 
 fn check_name(name: &str, value: &[u8]) -> Result<(), RecordFault> {
     match NAMES.iter().position(|known| *known == name) {
-        Some(0) => require(value.len() == KEY_ID_BYTES, "root_key: is no id of a key"),
-        Some(_) => require(is_sealed(value), "master_key_check: is no sealed secret"),
-        None => Err("name: is none that is carried".to_owned()),
+        Some(0) => require(value.len() == KEY_ID_BYTES, "root_key: is not a key id"),
+        Some(_) => require(is_sealed(value), "master_key_check: is not an encrypted secret"),
+        None => Err("name: unknown".to_owned()),
     }
 }
 

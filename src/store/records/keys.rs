@@ -181,9 +181,9 @@ impl KeyV1<'_> {
         require(ancestors.len() <= ApiKey::MAX_DEPTH, "ancestors: must be at most 16")?;
         let distinct: HashSet<_> = ancestors.iter().chain([id]).collect();
         require(distinct.len() == ancestors.len() + 1, "ancestors: must be distinct, and not the key itself")?;
-        require(is_sealed(webhook_secret), "webhook_secret: is no sealed secret")?;
+        require(is_sealed(webhook_secret), "webhook_secret: is not an encrypted secret")?;
         let retiring = retiring_webhook_secret.as_ref().is_none_or(|old| is_sealed(&old.secret));
-        require(retiring, "retiring_webhook_secret: is no sealed secret")?;
+        require(retiring, "retiring_webhook_secret: is not an encrypted secret")?;
         require(*revision <= MAX_REVISION, "revision: must be at most 2^63-1")?;
         Ok(self.into())
     }

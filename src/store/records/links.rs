@@ -159,7 +159,7 @@ impl TryFrom<LinkV2<'_>> for Link {
             updated_at,
             revision,
         } = record;
-        let slug = slug.map(|slug| LinkName::of_form(&slug).ok_or("slug: is no name of a link")).transpose()?;
+        let slug = slug.map(|slug| LinkName::of_form(&slug).ok_or("slug: is not a valid link name")).transpose()?;
         let webhooks = webhooks_of(webhooks.into_owned(), active_webhooks);
         Ok(Self {
             id: id.0,

@@ -65,11 +65,11 @@ metrics! {
         "Entries in the shared cache of links, including unknown ids."
 
     HTTP_REQUESTS: Counter "signpost_http_requests_total" ["route", "status"]
-        "HTTP requests by route pattern and class of the status. Non-HTTP input is excluded."
+        "HTTP requests by route pattern and class of the status. Input that is not HTTP, or that breaks off, is excluded."
     HTTP_REQUEST_DURATION: Histogram "signpost_http_request_duration_seconds" ["route"]
         "Time from a request's head to its answer. Redirects are excluded; they have their own histogram."
     REQUESTS_LIMITED: Counter "signpost_requests_limited_total" ["limit"]
-        "Requests answered 429, by limit: of an IP address (redirect with previews, qr, unauthorized: too many 401s) or of an API key (key)."
+        "Requests that a rate limit refused, by limit: of an IP address (redirect with previews, qr, unauthorized: too many 401s) or of an API key (key)."
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
         "Requests and deliveries refused because a quota is used up: links and webhook_deliveries of the month, and live keys."
 
@@ -82,7 +82,7 @@ metrics! {
     LINK_CHANGES: Counter "signpost_link_changes_total" ["outcome"]
         "Requests with PATCH, PUT or DELETE of links and to block and unblock them, by outcome: created, changed, unchanged (the link was as requested), deleted, conflict (412), refused (other 4xx after the rate limit), failed (5xx)."
 
-    LISTED_LINKS: Counter "signpost_listed_links_total" ["what"]
+    LISTED_LINKS: Counter "signpost_listed_links_total" ["kind"]
         "Links of lists and exports: examined (looked at), returned."
 
     HITS_APPENDED: Counter "signpost_journal_hits_appended_total" []
@@ -110,7 +110,7 @@ metrics! {
 
     HIT_STREAMS: Gauge "signpost_hit_streams" []
         "Live streams of hits that are open on this node."
-    STREAMED_HITS: Counter "signpost_streamed_hits_total" ["what"]
+    STREAMED_HITS: Counter "signpost_streamed_hits_total" ["outcome"]
         "Hits of live streams, of all streams together: sent, skipped (left out, because there were more than 100 a second, or the client read too slowly)."
 
     STORE_OPERATIONS: Counter "signpost_store_operations_total" ["operation", "outcome"]
@@ -124,7 +124,7 @@ metrics! {
     LINK_LISTS_FILLED: Gauge "signpost_link_lists_filled_percent" []
         "How many percent of the links that an earlier release has made are in the indexes of lists. Below 100, lists are answered 503."
     CQL_QUERIES: Counter "signpost_cql_queries_total" []
-        "Queries sent to the cluster. Absent on the embedded store."
+        "Queries sent to the cluster. Always 0 on the embedded store."
     CQL_ERRORS: Counter "signpost_cql_errors_total" []
         "Queries to the cluster that failed."
     CQL_RETRIES: Counter "signpost_cql_retries_total" []

@@ -24,9 +24,9 @@ pub struct CountingMeters {
     /// All hits before this time are counted; in milliseconds since the epoch.
     counted_upto_ms: Arc<AtomicU64>,
     /// Hits that are read and not counted yet.
-    in_hand: Arc<AtomicU64>,
+    uncounted: Arc<AtomicU64>,
     /// Those of them that bots made.
-    bots_in_hand: Arc<[AtomicU64; BOT_KINDS.len()]>,
+    uncounted_bots: Arc<[AtomicU64; BOT_KINDS.len()]>,
 }
 
 impl CountingMeters {
@@ -38,8 +38,8 @@ impl CountingMeters {
             counted_of_bots: BOT_KINDS.map(|kind| metrics::counter!(BOT_HITS_COUNTED.name, "kind" => kind)),
             batch_time: metrics::histogram!(COUNTING_DURATION.name),
             counted_upto_ms: Arc::new(AtomicU64::new(u64::MAX)),
-            in_hand: Arc::default(),
-            bots_in_hand: Arc::default(),
+            uncounted: Arc::default(),
+            uncounted_bots: Arc::default(),
         }
     }
 
@@ -51,8 +51,8 @@ impl CountingMeters {
             counted_of_bots: BOT_KINDS.map(|_| Counter::noop()),
             batch_time: Histogram::noop(),
             counted_upto_ms: Arc::default(),
-            in_hand: Arc::default(),
-            bots_in_hand: Arc::default(),
+            uncounted: Arc::default(),
+            uncounted_bots: Arc::default(),
         }
     }
 
@@ -60,21 +60,21 @@ impl CountingMeters {
     pub fn began_at(&self, moment_ms: u64) {
         // After a pause of the whole process, hits may be older than this run of it.
         self.counted_upto(moment_ms);
-        self.in_hand.store(1, Ordering::Relaxed);
+        self.uncounted.store(1, Ordering::Relaxed);
     }
 
     /// So many hits were read, and so many of them were made by bots; they are counted next.
     pub fn consumed(&self, hits: u64, of_bots: BotHits) {
-        self.in_hand.store(hits, Ordering::Relaxed);
-        self.bots_in_hand.iter().zip(of_bots).for_each(|(in_hand, hits)| in_hand.store(hits, Ordering::Relaxed));
+        self.uncounted.store(hits, Ordering::Relaxed);
+        self.uncounted_bots.iter().zip(of_bots).for_each(|(uncounted, hits)| uncounted.store(hits, Ordering::Relaxed));
         self.consumed.increment(hits);
     }
 
     /// The store has counted the hits that were read.
     pub fn counted(&self, took: Duration) {
-        self.counted.increment(self.in_hand.swap(0, Ordering::Relaxed));
-        for (counted, in_hand) in self.counted_of_bots.iter().zip(&*self.bots_in_hand) {
-            counted.increment(in_hand.swap(0, Ordering::Relaxed));
+        self.counted.increment(self.uncounted.swap(0, Ordering::Relaxed));
+        for (counted, uncounted) in self.counted_of_bots.iter().zip(&*self.uncounted_bots) {
+            counted.increment(uncounted.swap(0, Ordering::Relaxed));
         }
         self.batch_time.record(took);
     }
@@ -87,7 +87,7 @@ impl CountingMeters {
     /// The age, at `now_ms`, of the oldest uncounted hit. `unread` says whether the journal has unread hits. Zero
     /// only if no hit is uncounted.
     pub fn oldest_age(&self, unread: bool, now_ms: u64) -> Duration {
-        if !unread && self.in_hand.load(Ordering::Relaxed) == 0 {
+        if !unread && self.uncounted.load(Ordering::Relaxed) == 0 {
             return Duration::ZERO;
         }
         Duration::from_millis(now_ms.saturating_sub(self.counted_upto_ms.load(Ordering::Relaxed)).max(1))

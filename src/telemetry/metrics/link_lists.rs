@@ -14,7 +14,7 @@ pub struct LinkListMeters {
 impl LinkListMeters {
     /// Must run with the recorder that shows the metrics.
     pub(super) fn register() -> Self {
-        let counter = |what: &'static str| metrics::counter!(LISTED_LINKS.name, "what" => what);
+        let counter = |kind: &'static str| metrics::counter!(LISTED_LINKS.name, "kind" => kind);
         Self { examined: counter("examined"), returned: counter("returned") }
     }
 

@@ -166,12 +166,12 @@ impl WebhookMeters {
     }
 
     /// The number of deliveries in the queue.
-    pub fn pending_are(&self, pending: u64) {
+    pub fn set_pending(&self, pending: u64) {
         self.queue.pending.store(pending, Ordering::Relaxed);
     }
 
     /// When the earliest due delivery became due, in milliseconds since the epoch.
-    pub fn first_due_is(&self, first_due_ms: Option<u64>) {
+    pub fn set_first_due(&self, first_due_ms: Option<u64>) {
         self.queue.first_due.store(first_due_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 

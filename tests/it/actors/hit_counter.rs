@@ -7,8 +7,8 @@ use serde_json::json;
 use signpost::actors::hit_counter::{CountAll, CounterWakes, CountingState, HitCounter};
 use signpost::actors::wake::DispatcherWake;
 use signpost::counting::aggregator::HitAggregator;
+use signpost::counting::bot_rules_file::BotRulesFile;
 use signpost::counting::enrich::Enricher;
-use signpost::counting::kept_rules::KeptRules;
 use signpost::domain::bots::{BotList, BotNetworks, BotRules, SharedBotRules};
 use signpost::domain::hit::{HitCursor, NodeId, Position};
 use signpost::domain::link::ShortId;
@@ -131,7 +131,7 @@ fn a_batch_that_was_begun_before_the_rules_for_bots_changed_is_made_again_with_t
     let store = Arc::new(EmbeddedStore::open(&directory.path().join("store"), 8 << 20).unwrap());
     let with = |networks| BotRules::new(BotList::built_in(), Arc::new(BotNetworks::parse(networks).0));
     let kept = directory.path().join("bot-rules");
-    KeptRules::open(kept.clone()).0.keep(&with("192.0.2.0/24")).unwrap();
+    BotRulesFile::open(kept.clone()).0.keep(&with("192.0.2.0/24")).unwrap();
     let settings = JournalSettings::default();
     let Journal { writer, reader, .. } =
         journal::open(&directory.path().join("journal"), &settings, NODE, Position(0)).unwrap();
@@ -148,14 +148,14 @@ fn a_batch_that_was_begun_before_the_rules_for_bots_changed_is_made_again_with_t
         let wakes = CounterWakes { notifier: Notifier::default(), dispatcher: DispatcherWake::default() };
         let cursor = HitCursor { counted: Position(0), begun };
         let counting =
-            CountingState::new(store.clone(), reader, aggregator, cursor, wakes).with_rules_kept_in(kept.clone());
+            CountingState::new(store.clone(), reader, aggregator, cursor, wakes).with_bot_rules_file(kept.clone());
         let arbiter = Arbiter::new();
         let counter = HitCounter::start(&arbiter.handle(), counting, &(Arc::new(|_| {}) as _));
         assert!(counter.handle().ask_once(CountAll).await.unwrap());
         let hits = store.link_hits(ShortId(HitRecord::EMPTY.short_id), None).await.unwrap();
         let tallies = hits.days.iter().map(|(_, devices)| devices.total());
         assert_eq!(tallies.sum::<Tally>(), Tally { persons: 1 + 3, bots: 1 + 4 });
-        assert_eq!(KeptRules::open(kept).1.unwrap().fingerprint(), with("198.51.100.0/24").fingerprint());
+        assert_eq!(BotRulesFile::open(kept).1.unwrap().fingerprint(), with("198.51.100.0/24").fingerprint());
         counter.stop().await;
         arbiter.stop();
     });

@@ -55,8 +55,8 @@ async fn what_is_more_than_100_hits_a_second_is_skipped_and_told() {
         assert_eq!(read_all(stream, 20).await, (20, 0));
     }
     let metrics = server.metrics().await;
-    assert_eq!(count(&metrics, "signpost_streamed_hits_total{what=\"sent\"}"), 2 * (100 + 20));
-    assert_eq!(count(&metrics, "signpost_streamed_hits_total{what=\"skipped\"}"), 2 * 1_900);
+    assert_eq!(count(&metrics, "signpost_streamed_hits_total{outcome=\"sent\"}"), 2 * (100 + 20));
+    assert_eq!(count(&metrics, "signpost_streamed_hits_total{outcome=\"skipped\"}"), 2 * 1_900);
 }
 
 #[tokio::test]

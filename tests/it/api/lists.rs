@@ -87,8 +87,8 @@ async fn pages_go_on_to_the_end_in_the_order_that_is_asked_for() {
     let next = format!("limit=100&cursor={}", text(&first["next_cursor"]));
     assert_eq!(names_in(&page(&owner, &next).await), created[25..]);
     let metrics = server.metrics().await;
-    assert_eq!(count(&metrics, "signpost_listed_links_total{what=\"returned\"}"), 120);
-    assert!(count(&metrics, "signpost_listed_links_total{what=\"examined\"}") >= 120);
+    assert_eq!(count(&metrics, "signpost_listed_links_total{kind=\"returned\"}"), 120);
+    assert!(count(&metrics, "signpost_listed_links_total{kind=\"examined\"}") >= 120);
     assert_eq!(count(&metrics, "signpost_link_lists_filled_percent"), 100);
 }
 
@@ -292,9 +292,9 @@ async fn a_request_looks_at_a_thousand_links_at_the_most() {
         let links = vec![json!({"redirect_url": TARGET}); 500];
         root.post("/shorten/bulk", json!({"links": links})).await.expect(200);
     }
-    let before = count(&server.metrics().await, "signpost_listed_links_total{what=\"examined\"}");
+    let before = count(&server.metrics().await, "signpost_listed_links_total{kind=\"examined\"}");
     let first = page(&root, "q=needle&limit=100").await;
-    let examined = count(&server.metrics().await, "signpost_listed_links_total{what=\"examined\"}") - before;
+    let examined = count(&server.metrics().await, "signpost_listed_links_total{kind=\"examined\"}") - before;
     assert!((900..=1_000).contains(&examined), "{examined}");
     assert!(first["next_cursor"].is_string());
     assert_eq!(all(&root, "q=needle&limit=100").await, ["needle"]);

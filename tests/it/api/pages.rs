@@ -259,7 +259,7 @@ async fn a_page_that_can_not_be_used_stops_the_start_with_its_name_and_cause() {
         ("gone.html", b"{{title", "line 1: a placeholder begins with {{ and does not end with }}"),
         ("blocked.html", b"<style>{{title}}", "line 1: a placeholder can't stand in a style element"),
         ("preview.html", b"\xff", "is not UTF-8"),
-        ("gone.html", &large, "is larger than 262144 bytes"),
+        ("gone.html", &large, "can't be read: larger than 262144 bytes"),
     ] {
         let pages = directory(&[(name, bytes)]);
         let line = refusal(&[("SIGNPOST_PAGES__DIRECTORY", pages.path().to_str().unwrap())]);
@@ -278,7 +278,7 @@ async fn a_page_that_can_not_be_used_stops_the_start_with_its_name_and_cause() {
     fs::write(&file, vec![b'#'; 500 * 1024 + 1]).unwrap();
     assert_eq!(
         refusal(&[robots]),
-        "pages.robots: is larger than 512000 bytes (from environment SIGNPOST_PAGES__ROBOTS)"
+        "pages.robots: can't be read: larger than 512000 bytes (from environment SIGNPOST_PAGES__ROBOTS)"
     );
 }
 

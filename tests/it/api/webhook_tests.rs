@@ -264,6 +264,27 @@ async fn a_key_takes_only_a_part_of_the_places_and_a_host_gets_few_tests_at_once
 }
 
 #[apply(on_each_store)]
+async fn a_test_waits_for_a_place_of_its_host_only_so_long_that_it_has_time_left() {
+    let (server, receiver) = (without_rate_limit().start(), Receiver::start().await);
+    let root = server.root();
+    let urls: Vec<_> = (0..10).map(|n| receiver.url(&format!("/{n}"))).collect();
+    let (id, late_id) = (root.link_with_webhooks(&urls).await, root.link_with_webhooks(&urls[..1]).await);
+    receiver.holds_answers(true);
+    let late = async {
+        receiver.wait_for(10, SOON).await;
+        let began = Instant::now();
+        let answer = test_all(&root, &late_id).await;
+        receiver.holds_answers(false);
+        (results(answer, Duration::ZERO), began.elapsed())
+    };
+    let (tested, (late, took)) = join(test_all(&root, &id), late).await;
+    assert_eq!(late, [result(&urls[0], "failed", Value::Null, json!("too many tests of this host at once"))]);
+    assert!((5.0..8.0).contains(&took.as_secs_f64()), "{took:?}");
+    assert!(results(tested, Duration::from_secs(10)).iter().all(|result| result["status"] == "delivered"));
+    assert_eq!(receiver.received().len(), 10);
+}
+
+#[apply(on_each_store)]
 async fn tests_go_to_no_address_that_deliveries_do_not_go_to() {
     let receiver = Receiver::start().await;
     let server = without_rate_limit().start();

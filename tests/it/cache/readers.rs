@@ -6,7 +6,7 @@ use std::thread;
 
 use async_trait::async_trait;
 use signpost::cache::links::{LinkCache, LinkCacheSettings};
-use signpost::cache::near::NearLinks;
+use signpost::cache::worker_cache::WorkerCache;
 use signpost::domain::blocked_hosts::BlockedHosts;
 use signpost::domain::calendar::Timestamp;
 use signpost::domain::key::KeyId;
@@ -102,14 +102,14 @@ impl LinkStore for OneLink {
 /// One worker: its look-ups are those of the fast path.
 struct Reader {
     cache: Arc<LinkCache>,
-    near: NearLinks,
+    near: WorkerCache,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Reader {
     fn new(cache: &Arc<LinkCache>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Self { cache: Arc::clone(cache), near: NearLinks::new(cache), runtime }
+        Self { cache: Arc::clone(cache), near: WorkerCache::new(cache), runtime }
     }
 
     fn read(&mut self, name: &LinkName) -> u32 {
@@ -144,7 +144,7 @@ fn check(tells: bool) {
             });
         }
         for revision in 2..=5_000 {
-            let changing = cache.changing(link().name());
+            let changing = cache.begin_change(link().name());
             thread::yield_now();
             store.revision.store(revision, Ordering::SeqCst);
             thread::yield_now();

@@ -83,6 +83,24 @@ fn a_first_start_that_can_not_show_its_secrets_is_refused_and_the_next_one_shows
 }
 
 #[test]
+fn a_first_start_with_a_file_that_does_not_fit_makes_nothing() {
+    for setting in ["PAGES__DIRECTORY", "BOTS__LIST", "GEO__DATABASE", "ABUSE__BLOCKED_HOSTS", "FALLBACKS__ROOT"] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("not-found.html");
+        std::fs::write(&file, "{{unknown}}").unwrap();
+        let value = match setting {
+            "PAGES__DIRECTORY" => directory.path(),
+            "ABUSE__BLOCKED_HOSTS" => &directory.path().join("absent"),
+            _ => &file,
+        };
+        let ended = Program::at(directory.path()).set(&format!("SIGNPOST_{setting}"), value.to_str().unwrap()).run();
+        ended.refused(&[&setting.to_lowercase().replace("__", ".")]);
+        assert_eq!(ended.stdout, "", "{setting}");
+        assert!(!directory.path().join("data").exists(), "{setting}");
+    }
+}
+
+#[test]
 fn a_start_that_hangs_is_ended_by_a_signal_all_the_same() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join("data")).unwrap();

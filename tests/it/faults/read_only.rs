@@ -81,7 +81,7 @@ fn child_whose_journal_becomes_read_only() {
     }
     assert_eq!(recorded() + not_recorded(), visits);
     soon("what was recorded is counted", || total_hits(&process, &link) == recorded());
-    for told in ["hits are not counted", "Read-only file system", "can't delete"] {
+    for told in ["hits are not recorded", "Read-only file system", "can't delete"] {
         soon(told, || process.stderr().contains(told));
     }
     let log = process.stderr();
@@ -90,7 +90,7 @@ fn child_whose_journal_becomes_read_only() {
 
     drop(disk);
     let refused_before = recorded();
-    soon("hits are counted again", || {
+    soon("hits are recorded again", || {
         visit(&mut visitor, &link);
         visits += 1;
         recorded() > refused_before
@@ -105,7 +105,7 @@ fn child_whose_journal_becomes_read_only() {
     // That which is written to, and the next.
     soon("consumed segments are deleted", || count(&process.metrics(), "signpost_journal_bytes") <= 2 * 65_536);
     let ended = process.terminate();
-    assert!(ended.code() == Some(0) && ended.stderr.contains("hits are counted again"), "{ended:?}");
+    assert!(ended.code() == Some(0) && ended.stderr.contains("hits are recorded again"), "{ended:?}");
 }
 
 /// A read-only mount over a directory of the same files. As long as it is there, paths lead to it; what was open before goes

@@ -39,7 +39,7 @@ async fn used(store: &ScyllaStore) -> u64 {
 }
 
 /// Lets the next attempt take a request over, whoever is at work on it.
-pub async fn let_go(session: &Session, request: &OnceRequest) {
+pub async fn release(session: &Session, request: &OnceRequest) {
     let statement = "UPDATE idempotency SET holder = ? WHERE owner = ? AND endpoint = 1 AND key = ? IF EXISTS";
     let values = (Uuid::nil(), request.id.owner.0, request.id.key.as_str());
     session.query_unpaged(statement, values).await.unwrap();
@@ -114,7 +114,7 @@ async fn two_holders_at_work_make_the_links_of_a_request_once() {
         let mut at_work = vec![work(&first, begun(&first, asked.clone()).await)];
         // In another moment of its work each time.
         tokio::time::sleep(Duration::from_millis(4 * round)).await;
-        let_go(&session, &asked).await;
+        release(&session, &asked).await;
         if let OnceState::Begun(ticket) = Box::pin(second.begin_once(asked.clone())).await.unwrap() {
             at_work.push(work(&second, ticket));
         }
@@ -288,7 +288,7 @@ async fn the_links_of_a_holder_that_died_are_counted_once_though_it_counted_agai
     store.close().await;
 }
 
-/// As [`let_go`], of a request that was answered.
+/// As [`release`], of a request that was answered.
 async fn let_go_unanswered(session: &Session, ticket: &OnceTicket) {
     let statement = "UPDATE idempotency SET holder = ?, status = null, answer = null \
                      WHERE owner = ? AND endpoint = 1 AND key = ? IF EXISTS";

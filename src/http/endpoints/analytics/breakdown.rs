@@ -17,7 +17,8 @@ use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
 use crate::http::endpoint::{
-    self, Asks, Content, Docs, Endpoint, Parameters, ResponseDoc, inline_shape, json_body, parameters, problem, shape,
+    self, Content, Docs, Endpoint, Parameters, Requirement, ResponseDoc, inline_shape, json_body, parameters, problem,
+    shape,
 };
 use crate::http::openapi::schemas::{DimensionName, ShortIdPath};
 use crate::http::problem::{Problem, ProblemKind};
@@ -39,11 +40,12 @@ const MOST_LABELS: usize = 1_000;
 #[expect(dead_code, reason = "it describes a query that is taken apart by hand")]
 pub struct BreakdownParameters {
     /// The property by which hits are counted.
+    #[param(example = "referrer")]
     dimension: DimensionName,
-    /// The first day, UTC: one of the last 90, or the first of a month. Default: since the first hit.
+    /// The first day, UTC: one of those whose hits are kept by day (the last 90, unless the operator has set another number), or the first of a month. Default: since the first hit.
     #[param(min_length = 10, example = "2026-11-01", nullable = false)]
     from: Option<String>,
-    /// The day after the last one, UTC: one of the last 90, tomorrow, or the first of a month. Default: until now.
+    /// The day after the last one, UTC: one of these days, tomorrow, or the first of a month. Default: until now.
     #[param(min_length = 10, example = "2026-12-01", nullable = false)]
     until: Option<String>,
     /// Maximum number of labels.
@@ -129,15 +131,14 @@ const ANSWERS: &[ResponseDoc] = &[ResponseDoc {
 pub static OF_LINK: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}/analytics/breakdown",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &BREAKDOWN_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &BREAKDOWN_RATE, or_self: false }),
     handler: || web::route().to(of_link),
     docs: Docs {
         id: "getLinkBreakdown",
         summary: "Hits of a link by a property",
         description: "\
 Returns the hits of a link by one of their properties, to its owner and to the root key; without a range those since the first
-hit. `total` is exactly the sum of the labels and of `other`, `none`, `private` and `more`. Counts are as exact, and as soon
-there, as those of the full analytics.
+hit. `total` is exactly the sum of the labels and of `other`, `none`, `private` and `more`. Counts are exact and visible within 2 s, as in the full analytics.
 
 | dimension | labels |
 |---|---|
@@ -184,7 +185,7 @@ pub async fn of_link(
 pub static OF_KEY: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/analytics/breakdown",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &BREAKDOWN_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &BREAKDOWN_RATE, or_self: false }),
     handler: || web::route().to(of_key),
     docs: Docs {
         id: "getBreakdown",

@@ -18,7 +18,8 @@ use crate::domain::series::{SeriesAnswer, SeriesParameters};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
 use crate::http::endpoint::{
-    self, Asks, Content, Docs, Endpoint, Parameters, ResponseDoc, inline_shape, json_body, parameters, problem, shape,
+    self, Content, Docs, Endpoint, Parameters, Requirement, ResponseDoc, inline_shape, json_body, parameters, problem,
+    shape,
 };
 use crate::http::openapi::schemas::{IntervalName, ShortIdPath};
 use crate::http::problem::{Problem, ProblemKind};
@@ -139,14 +140,14 @@ const ANSWERS: &[ResponseDoc] = &[ResponseDoc {
 pub static OF_LINK: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links/{short_id}/analytics/series",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &SERIES_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &SERIES_RATE, or_self: false }),
     handler: || web::route().to(of_link),
     docs: Docs {
         id: "getLinkSeries",
         summary: "Hits of a link by hour, day, week or month",
         description: "\
 Returns the hits of a link in each interval of a range, to its owner and to the root key; without parameters of today (UTC)
-and the 29 days before, by day. Counts are as exact, and as soon there, as those of the full analytics. A series has at most
+and the 29 days before, by day. Counts are exact and visible within 2 s, as in the full analytics. A series has at most
 2,000 points.
 
 Intervals are those of the clock in `timezone`; the first one begins at `from`, the last one ends at `until`. Days in UTC are
@@ -183,7 +184,7 @@ pub async fn of_link(
 pub static OF_KEY: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/analytics/series",
-    asks: Asks::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &SERIES_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::AnalyticsRead, rate_limit: &SERIES_RATE, or_self: false }),
     handler: || web::route().to(of_key),
     docs: Docs {
         id: "getSeries",

@@ -11,8 +11,8 @@ use crate::http::Api;
 use crate::http::auth::{self, Caller};
 use crate::http::body::BodyFields;
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
-    shape,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, fault_at, json_body, parameters, problem,
+    problem_like, shape,
 };
 use crate::http::merge_patch::{self, take_patched, take_patched_required};
 use crate::http::openapi::schemas::KeyIdPath;
@@ -23,7 +23,7 @@ use crate::service::keys::{KeyChange, KeyError};
 pub static CHANGE: Endpoint = Endpoint {
     methods: endpoint::PATCH,
     path: "/api-keys/{key_id}",
-    asks: Asks::Key(KEYS),
+    requires: Requirement::Key(KEYS),
     handler: || web::route().to(change),
     docs: Docs {
         id: "updateApiKey",

@@ -4,6 +4,7 @@ use std::mem;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::json;
+use utoipa::ToSchema;
 
 use super::records::{Block, StoredLink};
 use super::{CHANGES, ChangeAnswer, LINKS, changed, counted};
@@ -12,8 +13,8 @@ use crate::http::Api;
 use crate::http::auth::Caller;
 use crate::http::body::{BodyFields, optional_fields, read_json};
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
-    shape,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, fault_at, json_body, parameters, problem,
+    problem_like, shape,
 };
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{FieldErrors, Problem, ProblemKind};
@@ -25,7 +26,7 @@ const MAX_REASON: usize = 500;
 pub static BLOCK: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/links/{short_id}/block",
-    asks: Asks::Key(CHANGES),
+    requires: Requirement::Key(CHANGES),
     handler: || web::route().to(block),
     docs: Docs {
         id: "blockShortlink",
@@ -94,10 +95,15 @@ pub async fn block(
     counted(&api, answer).await
 }
 
+/// A body without fields.
+#[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NoFields {}
+
 pub static UNBLOCK: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/links/{short_id}/unblock",
-    asks: Asks::Key(CHANGES),
+    requires: Requirement::Key(CHANGES),
     handler: || web::route().to(unblock),
     docs: Docs {
         id: "unblockShortlink",
@@ -106,7 +112,12 @@ pub static UNBLOCK: Endpoint = Endpoint {
 Ends the block of a link: it redirects again. Only the root key can unblock links. A link that is not blocked stays as it is.",
         tag: &LINKS,
         parameters: &[parameters::<ShortIdPath>()],
-        body: None,
+        body: Some(Body {
+            description: "The body is optional, and has no fields.",
+            shape: shape::<NoFields>(),
+            required: false,
+            examples: &[Example { name: "empty", summary: "Without fields", value: || json!({}) }],
+        }),
         answers: &[ResponseDoc {
             status: 200,
             description: "The link is not blocked.",

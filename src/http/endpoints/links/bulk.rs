@@ -20,14 +20,14 @@ use crate::http::Api;
 use crate::http::auth::{Access, Caller};
 use crate::http::body::{BodyBounds, BodyFields, read_json_within};
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
-    shape,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, fault_at, json_body, parameters, problem,
+    problem_like, shape,
 };
 use crate::http::idempotency;
 use crate::http::openapi::schemas::{IdempotencyHeader, ProblemDocument};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
-use crate::service::links::{BulkPlace, CreateError, CreatedLinks, RespondToLinks};
+use crate::service::links::{BulkPermit, CreateError, CreatedLinks, RespondToLinks};
 use crate::telemetry::metrics::bulk::BulkLinkOutcome;
 
 /// The rate limit of `POST /shorten/bulk`.
@@ -45,7 +45,7 @@ const MOST_FAULT_BYTES: usize = 1 << 20;
 pub static CREATE_ALL: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/shorten/bulk",
-    asks: Asks::Key(Access { scope: Scope::LinksWrite, rate_limit: &BULK_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::LinksWrite, rate_limit: &BULK_RATE, or_self: false }),
     handler: || web::route().to(create_all),
     docs: Docs {
         id: "createShortlinks",
@@ -173,7 +173,7 @@ pub async fn create_all(
     payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
     let body = read_json_within(&request, payload, api.request_timeout, BOUNDS).await?;
-    let place = api.links.enter_bulk().await?;
+    let place = api.links.acquire_bulk_permit().await?;
     let mut fields = BodyFields::parse_around(&body, "links")?;
     let once = idempotency::once(&api, &caller, OnceEndpoint::Bulk, &request, &body)?;
     fields.faults = Query::of(&request).into_faults().and(fields.faults);
@@ -201,11 +201,11 @@ async fn create_all_parsed(
     api: &Api,
     caller: &Caller,
     parsed: ParsedLinks,
-    place: BulkPlace,
+    place: BulkPermit,
 ) -> Result<HttpResponse, Problem> {
     let ParsedLinks { places, new, refused } = parsed;
     // Also of the memory that the answer takes.
-    let _place = BulkPlace::clone(&place);
+    let _place = BulkPermit::clone(&place);
     let created = api.links.create_all(&caller.key, new, caller.links_created, place).await?;
     let results = BulkResults::of(api, &places, &created.links, &refused);
     Ok(answer(api, caller, &created, results).await)
@@ -217,7 +217,7 @@ async fn create_all_once(
     caller: &Caller,
     once: OnceRequest,
     parsed: ParsedLinks,
-    place: BulkPlace,
+    place: BulkPermit,
 ) -> Result<HttpResponse, Problem> {
     if parsed.new.is_empty() {
         return match api.links.look_up_once::<()>(once).await? {
@@ -235,7 +235,7 @@ async fn create_all_once(
         idempotency::kept(StatusCode::OK, &BulkResults::of(api, places, links, refused))
     });
     let new = places.iter().copied().zip(new).collect();
-    let _place = BulkPlace::clone(&place);
+    let _place = BulkPermit::clone(&place);
     let created = api.links.create_all_once(&caller.key, once, new, respond, Some(place)).await?;
     match idempotency::done(api, created, CreatedLinks::has_any)? {
         Ok(created) => {

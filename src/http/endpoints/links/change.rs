@@ -14,8 +14,8 @@ use crate::http::auth::Caller;
 use crate::http::body::BodyFields;
 use crate::http::conditions::Conditions;
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
-    shape,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, fault_at, json_body, parameters, problem,
+    problem_like, shape,
 };
 use crate::http::merge_patch;
 use crate::http::openapi::schemas::{IfUnchanged, ShortIdPath};
@@ -29,7 +29,7 @@ const FIXED: [&str; 9] =
 pub static CHANGE: Endpoint = Endpoint {
     methods: endpoint::PATCH,
     path: "/links/{short_id}",
-    asks: Asks::Key(CHANGES),
+    requires: Requirement::Key(CHANGES),
     handler: || web::route().to(change),
     docs: Docs {
         id: "updateShortlink",
@@ -39,9 +39,7 @@ Changes fields of a link for its owner or the root key. The body is a JSON Merge
 stays as it is, `null` sets a field to its default, `data` is merged, and `webhooks`, `tags` and all others are replaced. The
 name of a link, `tracked` and the fields that the service sets can't be changed (422).
 
-The change is in force on the node that answers before it answers, and within 2 s on all others. Hits keep the link that they
-met: their webhooks are those of that time, and are told the `redirect_url` and `data` of that time, however late they are
-sent.
+The change is in force on the node that answers before it answers, and within 2 s on all others. The webhooks of a hit are those that the link had at the time of the hit, with the `redirect_url` and `data` of that time, however late they are sent.
 
 Without `If-Match` the change applies to the newest revision: two changes at once are both applied, one after the other. A
 change that changes nothing keeps `revision` and `updated_at`. If the answer is 503 or is missing, the change may have been

@@ -15,7 +15,7 @@ use crate::domain::rate_limit::{RateLimit, RateLimitId};
 use crate::http::Api;
 use crate::http::auth::{Access, Caller};
 use crate::http::endpoint::{
-    self, Asks, Docs, Endpoint, Parameters, ResponseDoc, json_body, parameters, problem, shape,
+    self, Docs, Endpoint, Parameters, Requirement, ResponseDoc, json_body, parameters, problem, shape,
 };
 use crate::http::list_cursor::{self, ListFingerprint};
 use crate::http::openapi::schemas::{ArchivedFilter, LinkListOrder, LinkStateName, ListInclude};
@@ -131,7 +131,7 @@ pub struct LinkListPageParameters {
 pub static LIST: Endpoint = Endpoint {
     methods: endpoint::GET,
     path: "/links",
-    asks: Asks::Key(Access { scope: Scope::LinksRead, rate_limit: &LINK_LIST_RATE, or_self: false }),
+    requires: Requirement::Key(Access { scope: Scope::LinksRead, rate_limit: &LINK_LIST_RATE, or_self: false }),
     handler: || web::route().to(list),
     docs: Docs {
         id: "listLinks",
@@ -142,8 +142,7 @@ are asked for.
 
 `tag`, `slug_prefix` and `target` are looked up in an index of their own. All other filters narrow what is found there:
 a request looks at up to 1,000 links, so a page may have fewer links than `limit`, even none. Only `next_cursor: null`
-is the end. A link that was created before the first page was read and is not deleted meanwhile is listed once on the
-way to the end.
+is the end. Until the end, each link that was created before the first page was read and is not deleted meanwhile is listed exactly once.
 
 While a service is being updated from release 0.1.0, lists may be answered 503 until all links are in the indexes.",
         tag: &LINKS,

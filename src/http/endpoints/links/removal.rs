@@ -9,7 +9,7 @@ use crate::domain::link::LinkName;
 use crate::http::Api;
 use crate::http::auth::Caller;
 use crate::http::conditions::Conditions;
-use crate::http::endpoint::{self, Asks, Docs, Endpoint, ResponseDoc, parameters, problem};
+use crate::http::endpoint::{self, Docs, Endpoint, Requirement, ResponseDoc, parameters, problem};
 use crate::http::openapi::schemas::{IfUnchanged, ShortIdPath};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
@@ -18,7 +18,7 @@ use crate::telemetry::metrics::link_changes::LinkChangeOutcome;
 pub static DELETE: Endpoint = Endpoint {
     methods: endpoint::DELETE,
     path: "/links/{short_id}",
-    asks: Asks::Key(CHANGES),
+    requires: Requirement::Key(CHANGES),
     handler: || web::route().to(delete),
     docs: Docs {
         id: "deleteShortlink",

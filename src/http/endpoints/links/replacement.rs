@@ -16,7 +16,7 @@ use crate::http::auth::Caller;
 use crate::http::body::{BodyFields, read_json};
 use crate::http::conditions::Conditions;
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, json_body, parameters, problem, problem_like, shape,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, json_body, parameters, problem, problem_like, shape,
 };
 use crate::http::openapi::schemas::{IfAbsent, IfUnchanged, ShortIdPath};
 use crate::http::problem::{FieldErrors, Problem, ProblemKind};
@@ -27,7 +27,7 @@ use crate::telemetry::metrics::link_changes::LinkChangeOutcome;
 pub static PUT: Endpoint = Endpoint {
     methods: endpoint::PUT,
     path: "/links/{short_id}",
-    asks: Asks::Key(CHANGES),
+    requires: Requirement::Key(CHANGES),
     handler: || web::route().to(put),
     docs: Docs {
         id: "putShortlink",

@@ -18,8 +18,8 @@ use crate::http::Api;
 use crate::http::auth::Caller;
 use crate::http::body::{BodyFields, optional_fields, read_json};
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
-    shape,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, fault_at, json_body, parameters, problem,
+    problem_like, shape,
 };
 use crate::http::list_cursor::{self, ListFingerprint};
 use crate::http::openapi::schemas::{ReplayedStatusName, ShortIdPath};
@@ -65,7 +65,7 @@ pub struct WebhookReplayed {
 pub static REPLAY: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/{short_id}/webhooks/replay",
-    asks: Asks::Key(ACTIONS),
+    requires: Requirement::Key(ACTIONS),
     handler: || web::route().to(replay),
     docs: Docs {
         id: "replayWebhooks",

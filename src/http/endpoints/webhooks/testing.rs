@@ -11,12 +11,12 @@ use crate::http::Api;
 use crate::http::auth::Caller;
 use crate::http::body::{optional_fields, read_json};
 use crate::http::endpoint::{
-    self, Asks, Body, Docs, Endpoint, Example, ResponseDoc, fault_at, json_body, parameters, problem, problem_like,
-    shape,
+    self, Body, Docs, Endpoint, Example, Requirement, ResponseDoc, fault_at, json_body, parameters, problem,
+    problem_like, shape,
 };
 use crate::http::openapi::schemas::{ShortIdPath, TestStatusName};
 use crate::http::problem::{Problem, ProblemKind};
-use crate::service::webhook_actions::{TestEnd, TestedWebhook};
+use crate::service::webhook_actions::{TestResult, TestedWebhook};
 
 const NO_SUCH_URL: &str = "is not a webhook of this link";
 
@@ -58,9 +58,9 @@ pub struct WebhookTestResult {
 impl WebhookTestResult {
     fn of(link: &Link, tested: TestedWebhook) -> Self {
         let (status, response_status, error) = match tested.end {
-            TestEnd::Delivered(status) => ("delivered", Some(status), None),
-            TestEnd::Failed(failure) => ("failed", failure.response_status(), Some(failure.to_string())),
-            TestEnd::NeverSent(reason) => ("failed", None, Some(reason.to_owned())),
+            TestResult::Delivered(status) => ("delivered", Some(status), None),
+            TestResult::Failed(failure) => ("failed", failure.response_status(), Some(failure.to_string())),
+            TestResult::NeverSent(reason) => ("failed", None, Some(reason.to_owned())),
         };
         Self {
             url: link.webhooks.at(tested.place).unwrap_or_default().to_owned(),
@@ -75,7 +75,7 @@ impl WebhookTestResult {
 pub static TEST: Endpoint = Endpoint {
     methods: endpoint::POST,
     path: "/{short_id}/webhooks/test",
-    asks: Asks::Key(ACTIONS),
+    requires: Requirement::Key(ACTIONS),
     handler: || web::route().to(test),
     docs: Docs {
         id: "testWebhooks",
@@ -86,9 +86,9 @@ For the link's owner and the root key.
 
 A test is sent immediately, without retries, and signed like a delivery. It has the link as it is now and a made-up hit:
 its `hit_id` is in no list and no analytics. It has the header `Signpost-Test: true`. Each test counts in the owner's monthly
-quota of deliveries; one that finds it used up has `failed` with the error `quota exceeded`. If too many webhooks of a key
-are being tested, the answer is 503. At most 10 tests of one host are in flight at once; one that finds no place within the 10 s
-has `failed` with the error `too many tests of this host at once`, and counts all the same.
+quota of deliveries; one that finds it used up has `failed` with the error `quota exceeded`. At most 32 webhooks of a key, and
+256 of all keys, are tested at once; beyond that the answer is 503. At most 10 tests of one host are in flight at once; one that
+finds no place within 5 s has `failed` with the error `too many tests of this host at once`, and counts all the same.
 
 A webhook that is suspended is tested all the same, and is not suspended any more if the test is `delivered`.",
         tag: &WEBHOOKS,

@@ -142,16 +142,23 @@ impl<'a> Operation<'a> {
         for parameter in members(&self.described["parameters"]) {
             path = path.replace(&format!("{{{}}}", text(&parameter["name"])), text(&parameter["example"]));
         }
-        let server = text(&self.document["servers"][0]["url"]);
+        let is_required_in_query = |parameter: &&Value| parameter["in"] == "query" && parameter["required"] == true;
+        let query: Vec<String> = members(&self.described["parameters"])
+            .filter(is_required_in_query)
+            .map(|parameter| format!("{}={}", text(&parameter["name"]), text(&parameter["example"])))
+            .collect();
+        let url = format!("{}{path}", text(&self.document["servers"][0]["url"]));
+        let body = fields(&self.described["requestBody"]["content"]).next();
         let mut command = String::from("curl -sS");
-        if self.method != "get" && self.method != "post" {
+        // With a body, curl sends a POST by itself.
+        if self.method != "get" && (self.method != "post" || body.is_none()) {
             command += &format!(" -X {}", self.method.to_uppercase());
         }
-        command += &format!(" {server}{path}");
+        // A shell may take `?` for a pattern.
+        command += &if query.is_empty() { format!(" {url}") } else { format!(" '{url}?{}'", query.join("&")) };
         if self.described["security"].is_array() {
             command += " \\\n  -H \"X-API-Key: $SIGNPOST_KEY\"";
         }
-        let body = fields(&self.described["requestBody"]["content"]).next();
         if let Some((media_type, content)) = body {
             let example = examples(content).first().map(|(_, value)| value.to_string().replace('\'', "'\\''"));
             command += &format!(" -H 'Content-Type: {media_type}' \\\n  -d '{}'", example.unwrap_or_default());

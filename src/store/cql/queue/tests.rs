@@ -32,8 +32,8 @@ fn what_is_enqueued_during_a_scan_is_not_passed_over() {
     let scan = found(&queues);
     // It begins and ends while the scan reads the states of what it has read.
     drop(queues.expect(id, &[due(1)]));
-    queues.is_dead(&scan, place(&due(5)));
-    assert_eq!(found(&queues).dead_upto, None);
+    queues.set_settled_upto(&scan, place(&due(5)));
+    assert_eq!(found(&queues).settled_upto, None);
 }
 
 #[test]
@@ -42,20 +42,20 @@ fn what_is_being_enqueued_is_not_passed_over() {
     drop(queues.expect(id, &[due(5)]));
     let writing = queues.expect(id, &[due(1)]);
     let scan = found(&queues);
-    queues.is_dead(&scan, place(&due(5)));
-    assert_eq!(found(&queues).dead_upto, None);
+    queues.set_settled_upto(&scan, place(&due(5)));
+    assert_eq!(found(&queues).settled_upto, None);
     // The scan may have read the bucket before the end of the write.
     drop(writing);
-    queues.is_dead(&scan, place(&due(5)));
-    assert_eq!(found(&queues).dead_upto, None);
+    queues.set_settled_upto(&scan, place(&due(5)));
+    assert_eq!(found(&queues).settled_upto, None);
 
     let scan = found(&queues);
     queues.settled(id, due(1).due_at, due(1).id);
-    queues.is_dead(&scan, place(&due(5)));
-    assert_eq!(found(&queues).dead_upto, Some(place(&due(5))));
+    queues.set_settled_upto(&scan, place(&due(5)));
+    assert_eq!(found(&queues).settled_upto, Some(place(&due(5))));
     // What comes later and is due earlier is found.
     drop(queues.expect(id, &[due(2)]));
-    assert_eq!(found(&queues).dead_upto, None);
+    assert_eq!(found(&queues).settled_upto, None);
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn deliveries_of_a_queue_are_looked_for_again_once_it_may_be_worked_on() {
         return;
     }
     assert!(queues.buckets(i64::MIN, i64::MAX).is_empty());
-    queues.has_beaten(id, 1, bucket, now);
-    queues.has_beaten(id, 2, bucket, now);
+    queues.record_beat(id, 1, bucket, now);
+    queues.record_beat(id, 2, bucket, now);
     assert_eq!(*told.lock().unwrap(), [start_of(bucket)]);
     assert_eq!(queues.buckets(i64::MIN, i64::MAX).len(), 1);
 }

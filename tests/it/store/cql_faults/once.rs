@@ -12,7 +12,7 @@ use signpost::store::{CreateKeyError, Store, StoreError};
 
 use super::run::Run;
 use crate::store::conformance::once::{answer, links, request};
-use crate::store::cql_once::let_go;
+use crate::store::cql_once::release;
 use crate::store::samples::{key, key_id, link, name};
 use crate::support::{SOON, eventually};
 
@@ -96,7 +96,7 @@ async fn taken_over(run: &Run, slugs: &[Option<&str>], limit_then: u64) -> Vec<S
         let successor = async {
             // In the middle, or before or behind it: that depends on the fault.
             tokio::time::sleep(MIDDLE).await;
-            let_go(&run.session, &asked).await;
+            release(&run.session, &asked).await;
             attempt(run, &run.clean, slugs, limit_then).await
         };
         let (first, second) = join(paused, successor).await;

@@ -8,14 +8,14 @@ use rustix::time::{ClockId, clock_gettime};
 /// Milliseconds since the start of the machine. This clock runs on while the process is stopped and while the machine
 /// sleeps, so that no entry outlives its time.
 #[derive(Clone, Debug, Default)]
-pub enum Freshness {
+pub enum CacheClock {
     #[default]
     OfMachine,
     /// A test moves it.
-    Moved(Arc<AtomicU64>),
+    Test(Arc<AtomicU64>),
 }
 
-impl Freshness {
+impl CacheClock {
     pub fn now(&self) -> u64 {
         match self {
             Self::OfMachine => {
@@ -23,7 +23,7 @@ impl Freshness {
                 let [seconds, nanos] = [now.tv_sec, now.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
                 seconds * 1_000 + nanos / 1_000_000
             }
-            Self::Moved(clock) => clock.load(Ordering::SeqCst),
+            Self::Test(clock) => clock.load(Ordering::SeqCst),
         }
     }
 }

@@ -12,7 +12,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 1 << 20;
 
 /// Sends a last answer and waits until the client has read it; bounded by [`LINGER`].
-pub struct Ending {
+pub struct FinalAnswer {
     document: Vec<u8>,
     written: usize,
     stage: Stage,
@@ -29,7 +29,7 @@ enum Stage {
     Over,
 }
 
-impl Ending {
+impl FinalAnswer {
     /// Makes `document` the last that is written to a connection.
     pub fn new(document: Vec<u8>) -> Self {
         Self { document, written: 0, stage: Stage::Writing, deadline: Box::pin(sleep(LINGER)), patience: LINGER_BYTES }

@@ -14,7 +14,7 @@ use uuid::{NoContext, Timestamp as UuidTime, Uuid};
 use super::preparation::{Draft, Owners, Preparation, PrepareError};
 use super::refusals::QUOTA_EXCEEDED;
 use super::sender::{SendFailure, WebhookSender};
-use super::trial_slots::{TakenSlots, TestSlots};
+use super::test_slots::{TakenSlots, TestSlots};
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::hit::{HitId, HitStamp};
@@ -25,6 +25,8 @@ use crate::telemetry::metrics::webhooks::{TestOutcome, WebhookMeters};
 
 /// The time limit of a test of all webhooks of a link, from the request to the last answer.
 const TESTED_WITHIN: Duration = Duration::from_secs(10);
+/// How long a test waits for a slot of its host. What is left is its receiver's.
+const SLOT_WITHIN: Duration = Duration::from_secs(5);
 /// The error of a test that found no slot of its host in time.
 const HOST_BUSY: &str = "too many tests of this host at once";
 
@@ -42,7 +44,7 @@ pub enum TestError {
 
 /// The outcome of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TestEnd {
+pub enum TestResult {
     /// The receiver answered with this status 2xx.
     Delivered(u16),
     Failed(SendFailure),
@@ -55,13 +57,13 @@ pub enum TestEnd {
 pub struct TestedWebhook {
     /// The place of its URL.
     pub place: u8,
-    pub end: TestEnd,
+    pub end: TestResult,
     pub took: Duration,
 }
 
 impl TestedWebhook {
     fn never_sent(place: u8, reason: &'static str) -> Self {
-        Self { place, end: TestEnd::NeverSent(reason), took: Duration::ZERO }
+        Self { place, end: TestResult::NeverSent(reason), took: Duration::ZERO }
     }
 }
 
@@ -83,9 +85,9 @@ impl TesterParts {
     fn count(&self, tested: &[TestedWebhook]) {
         for webhook in tested {
             self.meters.tested(match webhook.end {
-                TestEnd::Delivered(_) => TestOutcome::Delivered,
-                TestEnd::NeverSent(QUOTA_EXCEEDED) => TestOutcome::QuotaExceeded,
-                TestEnd::Failed(_) | TestEnd::NeverSent(_) => TestOutcome::Failed,
+                TestResult::Delivered(_) => TestOutcome::Delivered,
+                TestResult::NeverSent(QUOTA_EXCEEDED) => TestOutcome::QuotaExceeded,
+                TestResult::Failed(_) | TestResult::NeverSent(_) => TestOutcome::Failed,
             });
         }
     }
@@ -105,7 +107,8 @@ impl WebhookTester {
 
     /// Tests the webhooks of a link at these places, in this order; each counts in the quota of the link's owner.
     pub async fn test(&self, link: &Link, places: &[u8]) -> Result<Vec<TestedWebhook>, TestError> {
-        let until = Instant::now() + TESTED_WITHIN;
+        let begun = Instant::now();
+        let until = begun + TESTED_WITHIN;
         let slots = self.slots.take(link.owner, places.len()).ok_or(TestError::Busy)?;
         let admitted = timeout_at(until, self.admitted(link, places)).await;
         let too_late = |_| StoreError::Unavailable("no test began in time".into());
@@ -115,7 +118,7 @@ impl WebhookTester {
         let parts = Arc::clone(&self.parts);
         // The connections belong to that runtime. The tests come to their end there also if the client has gone.
         self.parts.runtime.spawn(async move {
-            let attempts = drafts.into_iter().map(|draft| attempt(&parts, &slots, draft, until));
+            let attempts = drafts.into_iter().map(|draft| attempt(&parts, &slots, draft, begun));
             let tested = join_all(attempts).await;
             parts.count(&tested);
             // If the client has gone, nobody waits for it.
@@ -171,23 +174,24 @@ impl WebhookTester {
 }
 
 /// Sends a test once there is a slot of its host.
-async fn attempt(parts: &TesterParts, slots: &TakenSlots, draft: Draft, until: Instant) -> TestedWebhook {
+async fn attempt(parts: &TesterParts, slots: &TakenSlots, draft: Draft, begun: Instant) -> TestedWebhook {
+    let until = begun + TESTED_WITHIN;
     let place = draft.id().url_index;
     let of_host = slots.of_host(&draft.flow().host);
     // The semaphore is never closed.
-    let Ok(_slot) = timeout_at(until, of_host.acquire()).await else {
+    let Ok(_slot) = timeout_at(begun + SLOT_WITHIN, of_host.acquire()).await else {
         return TestedWebhook::never_sent(place, HOST_BUSY);
     };
     let (end, took) = match timeout_at(until, parts.preparation.request(&draft)).await {
         Ok(Ok(request)) => {
             let left = until.saturating_duration_since(Instant::now());
             let sent = parts.sender.send_within(request.into_test(), left).await;
-            (sent.outcome.map_or_else(TestEnd::Failed, TestEnd::Delivered), sent.took)
+            (sent.outcome.map_or_else(TestResult::Failed, TestResult::Delivered), sent.took)
         }
-        Ok(Err(_)) => (TestEnd::Failed(SendFailure::Other), Duration::ZERO),
-        Err(_) => (TestEnd::Failed(SendFailure::TimedOut), Duration::ZERO),
+        Ok(Err(_)) => (TestResult::Failed(SendFailure::Other), Duration::ZERO),
+        Err(_) => (TestResult::Failed(SendFailure::TimedOut), Duration::ZERO),
     };
-    if parts.suspends && matches!(end, TestEnd::Delivered(_)) {
+    if parts.suspends && matches!(end, TestResult::Delivered(_)) {
         end_suspension(parts, draft.id().link, place, until).await;
     }
     TestedWebhook { place, end, took }

@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 use super::engine::Engine;
 use crate::memory::release_free;
 
-/// If less than [`LITTLE`] is written in this time, memory is flushed if it has [`WORTH_FLUSHING`].
-pub const LULL: Duration = Duration::from_secs(1);
+/// If less than [`IDLE_MAX_BYTES`] is written in this time, memory is flushed if it has [`MIN_FLUSH_BYTES`].
+pub const IDLE_PERIOD: Duration = Duration::from_secs(1);
 /// A continuous load of this is flushed once a minute.
-const LITTLE: u64 = 16 * 1024;
+const IDLE_MAX_BYTES: u64 = 16 * 1024;
 /// Memory tables take about twice as many bytes as were written.
-pub const WORTH_FLUSHING: u64 = 1024 * 1024;
+pub const MIN_FLUSH_BYTES: u64 = 1024 * 1024;
 
 /// The queue of the writing thread.
 pub struct WriteQueue<J> {
@@ -31,12 +31,12 @@ impl<J> WriteQueue<J> {
         Ok(Self { jobs, runtime })
     }
 
-    /// The next write; `None` once there will be none. Calls `idle` each time none comes for [`LULL`].
+    /// The next write; `None` once there will be none. Calls `idle` each time none comes for [`IDLE_PERIOD`].
     pub fn next(&mut self, mut idle: impl FnMut()) -> Option<J> {
         let Self { jobs, runtime } = self;
         runtime.block_on(async {
             loop {
-                match tokio::time::timeout(LULL, jobs.recv()).await {
+                match tokio::time::timeout(IDLE_PERIOD, jobs.recv()).await {
                     Ok(job) => return job,
                     Err(_) => idle(),
                 }
@@ -46,7 +46,7 @@ impl<J> WriteQueue<J> {
 }
 
 /// Finds such times.
-pub struct Lull {
+pub struct IdleDetector {
     since: Instant,
     /// Bytes that were not flushed then.
     unflushed: u64,
@@ -54,16 +54,16 @@ pub struct Lull {
     has_flushed: bool,
 }
 
-impl Default for Lull {
+impl Default for IdleDetector {
     fn default() -> Self {
         Self { since: Instant::now(), unflushed: 0, has_flushed: false }
     }
 }
 
-impl Lull {
-    /// Called after each write, and when none comes for [`LULL`].
+impl IdleDetector {
+    /// Called after each write, and when none comes for [`IDLE_PERIOD`].
     pub fn check(&mut self, engine: &Engine) {
-        if self.since.elapsed() < LULL {
+        if self.since.elapsed() < IDLE_PERIOD {
             return;
         }
         if self.has_flushed {
@@ -73,8 +73,8 @@ impl Lull {
         }
         // There is less than before if memory was flushed meanwhile, which is a sign of many writes.
         let written = engine.unflushed().checked_sub(self.unflushed);
-        let is_little = written.is_some_and(|written| written < LITTLE);
-        let has_flushed = is_little && engine.unflushed() >= WORTH_FLUSHING;
+        let is_little = written.is_some_and(|written| written < IDLE_MAX_BYTES);
+        let has_flushed = is_little && engine.unflushed() >= MIN_FLUSH_BYTES;
         if has_flushed {
             engine.flush_in_background();
         }
@@ -98,16 +98,16 @@ mod tests {
         let tables = Arc::new(EmbeddedTables::open(&directory.path().join("store")).0);
         let writer = Writer::start(Arc::clone(&tables)).unwrap();
         let engine = &tables.engine;
-        for number in 0..(2 * WORTH_FLUSHING / 1000) {
+        for number in 0..(2 * MIN_FLUSH_BYTES / 1000) {
             let row = move |tables: &EmbeddedTables, transaction: &mut Transaction<'_>| {
                 let key = number.to_be_bytes();
                 transaction.insert(&tables.engine.keyspaces.meta, key, vec![7; 1000]).map(Ok::<_, Infallible>)
             };
             let Ok(()) = writer.run(row).await.unwrap();
         }
-        assert!(engine.unflushed() >= WORTH_FLUSHING);
+        assert!(engine.unflushed() >= MIN_FLUSH_BYTES);
         let flushed = async {
-            while engine.unflushed() >= WORTH_FLUSHING || engine.keyspaces.meta.table_count() == 0 {
+            while engine.unflushed() >= MIN_FLUSH_BYTES || engine.keyspaces.meta.table_count() == 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -118,12 +118,12 @@ mod tests {
     fn a_store_whose_memory_was_flushed_meanwhile_is_not_idle() {
         let directory = tempfile::tempdir().unwrap();
         let engine = Engine::open(&directory.path().join("store"), 1 << 20).unwrap().0;
-        engine.wrote(2 * WORTH_FLUSHING);
-        for (before, is_idle) in [(60 * WORTH_FLUSHING, false), (0, false), (2 * WORTH_FLUSHING, true)] {
-            let since = Instant::now().checked_sub(LULL).unwrap();
-            let mut lull = Lull { since, unflushed: before, has_flushed: false };
-            lull.check(&engine);
-            assert_eq!(lull.has_flushed, is_idle, "{before}");
+        engine.wrote(2 * MIN_FLUSH_BYTES);
+        for (before, is_idle) in [(60 * MIN_FLUSH_BYTES, false), (0, false), (2 * MIN_FLUSH_BYTES, true)] {
+            let since = Instant::now().checked_sub(IDLE_PERIOD).unwrap();
+            let mut idle = IdleDetector { since, unflushed: before, has_flushed: false };
+            idle.check(&engine);
+            assert_eq!(idle.has_flushed, is_idle, "{before}");
         }
     }
 }

@@ -8,30 +8,30 @@ use crate::domain::live_hit::{LiveEntry, LiveEvent};
 
 /// Hits that other nodes have to be told of as left out, an entry for each link or key.
 #[derive(Default)]
-pub struct OwedEntries(Mutex<HashMap<HitSubject, LiveEntry>>);
+pub struct SkippedEntries(Mutex<HashMap<HitSubject, LiveEntry>>);
 
-impl OwedEntries {
+impl SkippedEntries {
     pub fn add(&self, entries: &[LiveEntry]) {
-        let mut owed = self.owed();
+        let mut skipped = self.skipped();
         for entry in entries {
             let LiveEntry { of, position, after, event } = entry;
             let new = || LiveEntry { of: *of, position: *position, after: *after, event: LiveEvent::LeftOut(0) };
-            let sum = owed.entry(*of).or_insert_with(new);
+            let sum = skipped.entry(*of).or_insert_with(new);
             sum.position = *position;
             sum.event = LiveEvent::LeftOut(sum.event.hits() + event.hits());
         }
     }
 
     pub fn entries(&self) -> Vec<LiveEntry> {
-        self.owed().values().cloned().collect()
+        self.skipped().values().cloned().collect()
     }
 
     /// Other nodes were told of all of them.
-    pub fn paid(&self) {
-        self.owed().clear();
+    pub fn clear(&self) {
+        self.skipped().clear();
     }
 
-    fn owed(&self) -> MutexGuard<'_, HashMap<HitSubject, LiveEntry>> {
+    fn skipped(&self) -> MutexGuard<'_, HashMap<HitSubject, LiveEntry>> {
         // Nothing panics while this lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

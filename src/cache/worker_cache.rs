@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::changes::Changes;
-use super::freshness::Freshness;
+use super::clock::CacheClock;
 use super::link::CachedLink;
 use super::links::LinkCache;
 use crate::domain::link::LinkName;
@@ -17,15 +17,15 @@ const SLOTS: usize = 4_096;
 ///
 /// A keyed hash of the name determines its slot, and the last link with that slot is kept. Before each look-up, the links
 /// that have changed are forgotten.
-pub struct NearLinks {
+pub struct WorkerCache {
     slots: Box<[Option<Arc<CachedLink>>]>,
     /// The generation of changes up to which links were forgotten.
     seen: u64,
     changes: Arc<Changes>,
-    clock: Freshness,
+    clock: CacheClock,
 }
 
-impl NearLinks {
+impl WorkerCache {
     /// The cache of one worker in front of `shared`.
     pub fn new(shared: &LinkCache) -> Self {
         let (changes, clock) = (Arc::clone(shared.changes()), shared.clock().clone());
@@ -43,7 +43,7 @@ impl NearLinks {
     /// Keeps a link that was looked up in the caches after the last [`get`](Self::get) of its name.
     pub fn put(&mut self, link: &Arc<CachedLink>) {
         // A link that changes meanwhile, or that was looked up before a change, may be out of date already.
-        let is_current = link.may_be_near() && self.changes.generation() == self.seen;
+        let is_current = link.may_enter_worker_cache() && self.changes.generation() == self.seen;
         if is_current && self.changes.is_settled(&link.name, &self.clock) && self.changes.generation() == self.seen {
             self.slots[slot(self.changes.hash(&link.name))] = Some(Arc::clone(link));
         }

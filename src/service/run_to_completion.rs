@@ -11,31 +11,31 @@ use tokio::runtime::Handle;
 /// request has taken too long.
 ///
 /// Until then it runs in the task of the request, so that its calls of the store belong to the request's trace.
-pub struct ToTheEnd<T: Send + 'static> {
+pub struct RunToCompletion<T: Send + 'static> {
     work: Option<Work<T>>,
-    is_awaited: Arc<AtomicBool>,
+    caller_waits: Arc<AtomicBool>,
 }
 
 /// Whoever began the work: tells whether it still waits.
 #[derive(Clone, Debug)]
-pub struct Waiter(Arc<AtomicBool>);
+pub struct CallerState(Arc<AtomicBool>);
 
-impl Waiter {
-    pub fn waits(&self) -> bool {
+impl CallerState {
+    pub fn is_waiting(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-impl<T: Send + 'static> ToTheEnd<T> {
-    pub fn new<F: Future<Output = T> + Send + 'static>(work: impl FnOnce(Waiter) -> F) -> Self {
-        let is_awaited = Arc::new(AtomicBool::new(true));
-        Self { work: Some(Box::pin(work(Waiter(Arc::clone(&is_awaited))))), is_awaited }
+impl<T: Send + 'static> RunToCompletion<T> {
+    pub fn new<F: Future<Output = T> + Send + 'static>(work: impl FnOnce(CallerState) -> F) -> Self {
+        let caller_waits = Arc::new(AtomicBool::new(true));
+        Self { work: Some(Box::pin(work(CallerState(Arc::clone(&caller_waits))))), caller_waits }
     }
 }
 
-impl<T: Send + 'static> Future for ToTheEnd<T> {
+impl<T: Send + 'static> Future for RunToCompletion<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -49,9 +49,9 @@ impl<T: Send + 'static> Future for ToTheEnd<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for ToTheEnd<T> {
+impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
-        self.is_awaited.store(false, Ordering::Release);
+        self.caller_waits.store(false, Ordering::Release);
         if let (Some(work), Ok(runtime)) = (self.work.take(), Handle::try_current()) {
             drop(runtime.spawn(work));
         }
@@ -68,10 +68,10 @@ mod tests {
     async fn work_that_is_dropped_goes_on() {
         let (begin, may_begin) = oneshot::channel::<()>();
         let (end, ended) = oneshot::channel();
-        let mut work = ToTheEnd::new(|waiter| async move {
-            assert!(waiter.waits());
+        let mut work = RunToCompletion::new(|waiter| async move {
+            assert!(waiter.is_waiting());
             may_begin.await.unwrap();
-            end.send(waiter.waits()).unwrap();
+            end.send(waiter.is_waiting()).unwrap();
         });
         assert!(futures_util::poll!(&mut work).is_pending());
         drop(work);
@@ -81,6 +81,6 @@ mod tests {
 
     #[tokio::test]
     async fn work_has_its_result() {
-        assert_eq!(ToTheEnd::new(|_| async { 7 }).await, 7);
+        assert_eq!(RunToCompletion::new(|_| async { 7 }).await, 7);
     }
 }

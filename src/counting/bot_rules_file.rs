@@ -17,13 +17,13 @@ const VERSION: u8 = 1;
 
 /// The file with the rules. It is written before a batch is begun with others.
 #[derive(Debug)]
-pub struct KeptRules {
+pub struct BotRulesFile {
     path: PathBuf,
     /// The fingerprint of the rules in the file.
     kept: Option<[u8; 16]>,
 }
 
-impl KeptRules {
+impl BotRulesFile {
     /// The file, and the rules that an earlier life has left in it. A file that can't be read or is damaged has none.
     pub fn open(path: PathBuf) -> (Self, Option<BotRules>) {
         let damaged = || io::Error::other("damaged, or of another version");
@@ -110,8 +110,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bot-rules");
         let with = |networks| BotRules::new(BotList::built_in(), Arc::new(BotNetworks::parse(networks).0));
-        let kept = || KeptRules::open(path.clone()).1.map(|rules| rules.fingerprint());
-        let (mut file, none) = KeptRules::open(path.clone());
+        let kept = || BotRulesFile::open(path.clone()).1.map(|rules| rules.fingerprint());
+        let (mut file, none) = BotRulesFile::open(path.clone());
         assert!(none.is_none());
         for networks in ["192.0.2.0/24", "192.0.2.0/25", "192.0.2.0/25"] {
             file.keep(&with(networks)).unwrap();

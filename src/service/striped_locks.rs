@@ -13,23 +13,23 @@ const GROUPS: usize = 1_024;
 /// The longest wait: as long as the store may take for a change.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub struct InTurn {
+pub struct StripedLocks {
     hasher: RandomState,
     groups: Box<[Mutex<()>]>,
 }
 
-impl Default for InTurn {
+impl Default for StripedLocks {
     fn default() -> Self {
         Self { hasher: RandomState::default(), groups: (0..GROUPS).map(|_| Mutex::default()).collect() }
     }
 }
 
-impl InTurn {
+impl StripedLocks {
     /// Waits until no other change of this record is under way.
     ///
     /// # Errors
     /// When the changes before take too long.
-    pub async fn turn(&self, record: impl Hash) -> Result<MutexGuard<'_, ()>, StoreError> {
+    pub async fn lock(&self, record: impl Hash) -> Result<MutexGuard<'_, ()>, StoreError> {
         // A remainder of GROUPS.
         let group = usize::try_from(self.hasher.hash_one(record) % GROUPS as u64).unwrap_or(0);
         let late = |_| StoreError::Unavailable("other changes of the same record take too long".into());
@@ -43,10 +43,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn changes_of_a_record_wait_for_each_other_and_not_for_ever() {
-        let in_turn = InTurn::default();
-        let first = in_turn.turn("record").await.unwrap();
-        assert!(matches!(in_turn.turn("record").await, Err(StoreError::Unavailable(_))));
+        let locks = StripedLocks::default();
+        let first = locks.lock("record").await.unwrap();
+        assert!(matches!(locks.lock("record").await, Err(StoreError::Unavailable(_))));
         drop(first);
-        assert!(in_turn.turn("record").await.is_ok());
+        assert!(locks.lock("record").await.is_ok());
     }
 }

@@ -1,0 +1,39 @@
+//! What the settings name besides the store. A start reads it first, so that one with a bad file changes nothing.
+
+use std::sync::Arc;
+
+use super::{StartError, blocked_hosts, bots, pages, refused};
+use crate::config::Config;
+use crate::counting::places::PlaceDatabase;
+use crate::domain::blocked_hosts::BlockedHosts;
+use crate::domain::bots::BotRules;
+use crate::domain::link::BaseUrl;
+use crate::http::pages::{Fallbacks, Pages};
+
+/// The content of the files, and the URLs that take part in it.
+pub(super) struct NamedFiles {
+    pub places: Option<Arc<PlaceDatabase>>,
+    pub bots: BotRules,
+    pub blocked_hosts: BlockedHosts,
+    pub pages: Arc<Pages>,
+    pub fallbacks: Fallbacks,
+}
+
+impl NamedFiles {
+    /// Reads and checks all of them. Changes nothing.
+    pub fn read(config: &Config, base_url: &BaseUrl) -> Result<Self, StartError> {
+        Ok(Self {
+            places: open_places(config)?,
+            bots: bots::open(config)?,
+            blocked_hosts: blocked_hosts::open(config)?,
+            pages: Arc::new(pages::open(config, base_url)?),
+            fallbacks: pages::fallbacks(config, base_url)?,
+        })
+    }
+}
+
+fn open_places(config: &Config) -> Result<Option<Arc<PlaceDatabase>>, StartError> {
+    let Some(path) = &config.geo.database else { return Ok(None) };
+    let places = PlaceDatabase::open(path).map_err(|error| refused(config, "geo.database", error.to_string()))?;
+    Ok(Some(Arc::new(places)))
+}
