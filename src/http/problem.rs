@@ -154,18 +154,15 @@ impl Problem {
 
     /// A condition of the request does not hold. `current` is the `ETag` of the link, if there is one.
     pub fn precondition_failed(current: Option<HeaderValue>) -> Self {
-        let detail =
-            |what_to_do| format!("The link is not in the state that If-Match or If-None-Match asks for: {what_to_do}");
+        let what_to_do = match current {
+            Some(_) => "read it, and decide whether to send the request again.",
+            None => "there is no link of this name. To create it, send the request without If-Match.",
+        };
+        let detail = format!("The link is not in the state that If-Match or If-None-Match asks for: {what_to_do}");
+        let problem = Self::new(ProblemKind::PreconditionFailed, detail);
         match current {
-            Some(current) => Self::new(
-                ProblemKind::PreconditionFailed,
-                detail("read it, and decide whether to send the request again."),
-            )
-            .with_header(ETAG, current),
-            None => Self::new(
-                ProblemKind::PreconditionFailed,
-                detail("there is no link of this name. To create it, send the request without If-Match."),
-            ),
+            Some(current) => problem.with_header(ETAG, current),
+            None => problem,
         }
     }
 
