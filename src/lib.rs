@@ -17,6 +17,7 @@ pub mod feed;
 pub mod http;
 pub mod journal;
 pub mod limits;
+pub mod locks;
 pub mod memory;
 pub mod readiness;
 pub mod service;

@@ -13,7 +13,7 @@ pub mod state;
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use actix::fut::wrap_future;
 use actix::{Actor, Arbiter, AsyncContext, Context, Handler, Message, Response, ResponseActFuture, System};
@@ -25,6 +25,7 @@ use crate::domain::calendar::{Month, Timestamp};
 use crate::domain::key::KeyId;
 use crate::domain::rate_limit::RateLimitId;
 use crate::domain::window::Admission;
+use crate::locks::lock;
 use crate::telemetry::metrics::actors::ActorMeters;
 
 /// The default number of shards.
@@ -103,14 +104,9 @@ impl Message for Panic {
 
 /// One shard. Only its thread uses its state.
 pub struct KeyShard {
+    /// An actor that panics leaves it whole: everything that can panic in an update comes before the first change.
     state: Arc<Mutex<ShardState>>,
     sharing: Option<Arc<Sharing>>,
-}
-
-fn lock(state: &Mutex<ShardState>) -> MutexGuard<'_, ShardState> {
-    // The lock is poisoned by an actor that panicked. Its state is consistent: everything that can panic in an update
-    // comes before the first change.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl KeyShard {
@@ -302,7 +298,7 @@ impl KeyShards {
         for shard in &self.shards {
             shard.supervisor.stop().await;
         }
-        let mut arbiters = self.arbiters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arbiters = lock(&self.arbiters);
         for arbiter in arbiters.drain(..) {
             arbiter.stop();
             // The thread has nothing left to run, so this does not block; a panic of the thread changes nothing.

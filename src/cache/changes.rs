@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
 
 use super::clock::CacheClock;
 use crate::domain::link::LinkName;
+use crate::locks::lock;
 
 /// How many changes are remembered. A worker that has missed more forgets everything.
 const REMEMBERED: usize = 1_024;
@@ -121,7 +122,7 @@ impl Changes {
 
     /// Announces that what was looked up for this name before is out of date.
     pub fn announce(&self, name: &LinkName) {
-        let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _announcing = lock(&self.announcing);
         let (generation, hash) = (self.generation.load(Ordering::Relaxed), self.hash(name));
         self.ring[place_of(generation)].store(hash, Ordering::Release);
         self.last[group_of(hash)].store(generation + 1, Ordering::Release);
@@ -131,7 +132,7 @@ impl Changes {
 
     /// Announces that everything that was looked up before may be out of date.
     pub fn announce_all(&self) {
-        let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _announcing = lock(&self.announcing);
         let generation = self.generation.load(Ordering::Relaxed) + REMEMBERED as u64 + 1;
         for last in &self.last {
             last.store(generation, Ordering::Release);
@@ -231,8 +232,7 @@ impl Changes {
     }
 
     fn names(&self) -> MutexGuard<'_, Unsettled> {
-        // Nothing panics while this lock is held.
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.names)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One load at a time for each name.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use foldhash::quality::RandomState;
 use tokio::sync::OnceCell;
@@ -10,6 +10,7 @@ use super::changes::{Changes, LookUpStamp};
 use super::clock::CacheClock;
 use super::link::Entry;
 use crate::domain::link::LinkName;
+use crate::locks::lock;
 use crate::store::StoreError;
 
 pub type Loaded = Result<Entry, Arc<StoreError>>;
@@ -49,7 +50,7 @@ impl Loads {
 
     fn map(&self) -> MutexGuard<'_, LoadMap> {
         // No code panics while it holds this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

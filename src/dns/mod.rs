@@ -12,7 +12,7 @@ mod servers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -25,6 +25,7 @@ use self::files::{FileStamp, ResolverFiles};
 use self::hosts::Hosts;
 use self::resolv_conf::ResolvConf;
 use self::servers::{ServerError, Servers};
+use crate::locks::lock;
 
 /// The largest number of addresses of a name, half of them for each family.
 const MOST_ADDRESSES: usize = 16;
@@ -133,7 +134,7 @@ impl SharedResolver {
     /// Whether a check is due and none is in progress.
     fn begin_check(&self, now: Instant) -> bool {
         // No code panics while it holds this lock.
-        let mut last = self.files_checked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.files_checked_at);
         let is_time = now.saturating_duration_since(*last) >= self.check_files_every;
         if !is_time || self.is_checking_files.swap(true, Ordering::AcqRel) {
             return false;

@@ -1,13 +1,14 @@
 //! Who listens, on this node and on others.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::Instant;
 
 use crate::domain::hit::HitSubject;
+use crate::locks::lock;
 
 /// How long the listeners of other nodes are taken for known before they are read again.
 const FRESH_FOR: Duration = Duration::from_millis(450);
@@ -84,8 +85,7 @@ impl Listeners {
     }
 
     fn elsewhere(&self) -> std::sync::MutexGuard<'_, Elsewhere> {
-        // Nothing panics while this lock is held.
-        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.elsewhere)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The recent hits of one link or key, for all of its streams.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::place::StreamPlace;
 use crate::domain::hit::{NodeId, Position};
 use crate::domain::live_hit::{LiveEntry, LiveEvent, LiveHit};
+use crate::locks::lock;
 
 /// The memory of an entry beside its texts, in bytes. Its text as an event is about as long as all else.
 const ENTRY_BYTES: usize = 768;
@@ -89,8 +90,7 @@ impl Default for Ring {
 
 impl Ring {
     pub fn state(&self) -> MutexGuard<'_, RingState> {
-        // Nothing panics while this lock is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Is told when entries are added.

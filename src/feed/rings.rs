@@ -1,7 +1,7 @@
 //! The recent hits of all links and keys that somebody listens to, within a bound of time and memory.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::ring::{Ring, RingEntry};
 use crate::domain::hit::{HitSubject, NodeId, Position};
 use crate::domain::live_hit::LiveEntry;
+use crate::locks::lock;
 
 pub struct Rings {
     kept_for: Duration,
@@ -114,10 +115,10 @@ impl Rings {
 
     // Nothing panics while these locks are held. `rings` is taken first.
     fn rings(&self) -> MutexGuard<'_, HashMap<HitSubject, Arc<Ring>>> {
-        self.by_subject.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_subject)
     }
 
     fn kept(&self) -> MutexGuard<'_, KeptEntries> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 }

@@ -1,10 +1,11 @@
 //! Hits that could not be told to other nodes.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::domain::hit::HitSubject;
 use crate::domain::live_hit::{LiveEntry, LiveEvent};
+use crate::locks::lock;
 
 /// Hits that other nodes have to be told of as left out, an entry for each link or key.
 #[derive(Default)]
@@ -32,7 +33,6 @@ impl SkippedEntries {
     }
 
     fn skipped(&self) -> MutexGuard<'_, HashMap<HitSubject, LiveEntry>> {
-        // Nothing panics while this lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -1,4 +1,4 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use async_trait::async_trait;
 
@@ -8,6 +8,7 @@ use crate::domain::hit::{HitId, Position};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Revision, ShortId};
 use crate::domain::live_hit::{LiveEvent, LiveHit};
+use crate::locks::lock;
 use crate::store::hit_streams::NotedHits;
 
 const LINK: ShortId = ShortId(*b"a1B2c3D");
@@ -49,7 +50,7 @@ impl SharedNotes {
         if *self.fails.lock().unwrap() {
             return Err(StoreError::Unavailable("a test wants it".into()));
         }
-        Ok(self.all.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(lock(&self.all))
     }
 }
 

@@ -27,7 +27,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -43,6 +43,7 @@ use self::segment::{Prepare, Segment, free_blocks};
 use self::stats::DiskUse;
 use self::upkeep::JournalUpkeep;
 use crate::domain::hit::{HitCursor, HitId, NodeId, Position};
+use crate::locks::lock;
 use crate::threads::PerThread;
 
 pub use self::backoff::NotRecorded;
@@ -296,7 +297,7 @@ impl SharedJournal {
     #[cold]
     fn rotate(&self, full: Option<u64>) -> Result<(), NotRecorded> {
         self.backoff.check()?;
-        let mut rotation = lock_of(&self.rotation);
+        let mut rotation = lock(&self.rotation);
         if self.active.load().as_deref().map(|segment| segment.header().sequence) != full {
             // Another writer has replaced it already.
             return Ok(());
@@ -309,7 +310,7 @@ impl SharedJournal {
         match next {
             Ok(segment) => {
                 // The reader has to find the segment before a writer appends to it.
-                lock_of(&self.live).push_back(Arc::clone(&segment));
+                lock(&self.live).push_back(Arc::clone(&segment));
                 self.active.store(Some(segment));
                 self.backoff.end();
                 self.wake_page_maker();
@@ -369,19 +370,19 @@ impl SharedJournal {
 
     /// The segments of this process, oldest first.
     pub fn live(&self) -> Vec<Arc<Segment>> {
-        lock_of(&self.live).iter().cloned().collect()
+        lock(&self.live).iter().cloned().collect()
     }
 
     /// The first segment of this process whose sequence is higher than `sequence`.
     pub fn live_after(&self, sequence: Option<u64>) -> Option<Arc<Segment>> {
-        let live = lock_of(&self.live);
+        let live = lock(&self.live);
         live.iter().find(|segment| Some(segment.header().sequence) > sequence).cloned()
     }
 
     /// Deletes a segment of this process that was read to its end. No append to it can succeed any more, even if no
     /// other segment is active yet.
     pub fn delete_live(&self, segment: &Arc<Segment>) -> io::Result<()> {
-        lock_of(&self.live).retain(|live| !Arc::ptr_eq(live, segment));
+        lock(&self.live).retain(|live| !Arc::ptr_eq(live, segment));
         self.delete(segment.path(), segment.header().capacity)
     }
 
@@ -419,8 +420,7 @@ impl SharedJournal {
     fn stats(&self) -> JournalStats {
         let ready_bytes =
             self.active().map_or(0, |segment| segment.ready_upto().saturating_sub(segment.reserved()) as u64);
-        let written_upto =
-            lock_of(&self.live).back().map_or(Position(0), |segment| segment.position(segment.reserved()));
+        let written_upto = lock(&self.live).back().map_or(Position(0), |segment| segment.position(segment.reserved()));
         JournalStats {
             appended: self.appended.all().map(|count| count.load(Ordering::Relaxed)).sum(),
             not_recorded: self.backoff.hits_not_recorded(),
@@ -431,12 +431,6 @@ impl SharedJournal {
             ready_bytes,
         }
     }
-}
-
-/// Locks a mutex even if a thread panicked while it held it. A panic leaves the data behind these locks consistent, so
-/// hits can still be recorded.
-pub(super) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unix_ms() -> u64 {

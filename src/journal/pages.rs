@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::SharedJournal;
 use super::segment::Segment;
-use super::{SharedJournal, lock_of};
+use crate::locks::lock;
 use crate::threads::yield_periodically;
 
 /// Bytes ahead of the writers whose pages are ready. The writer that reaches the second half wakes the thread that
@@ -46,7 +47,7 @@ impl PageMaker {
         let upto = active.reserved() + WINDOW;
         make_pages_ready(&active, upto);
         if let Some(behind) = upto.checked_sub(active.capacity()).filter(|behind| *behind > 0) {
-            let spare = lock_of(&self.shared.rotation).spare.clone();
+            let spare = lock(&self.shared.rotation).spare.clone();
             if let Some(spare) = spare {
                 make_pages_ready(&spare, behind);
             }

@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use rustix::fs::FallocateFlags;
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::append_log::{Claim, FrameStart, Log, Memory, Published};
 use super::format::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, WORD_BYTES};
 use crate::domain::hit::Position;
+use crate::locks::lock;
 use crate::threads::{CacheLines, yield_periodically};
 
 /// The shortest page of any system.
@@ -236,7 +237,7 @@ impl Mapped {
         if self.ready_upto.load(Ordering::Acquire) >= upto {
             return false;
         }
-        let _one_at_a_time = self.making_ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.making_ready);
         let start = self.ready_upto.load(Ordering::Relaxed);
         if start >= upto {
             return false;

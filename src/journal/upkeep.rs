@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use super::pages::PageMaker;
 use super::segment::Prepare;
-use super::{NotRecorded, SharedJournal, lock_of};
+use super::{NotRecorded, SharedJournal};
+use crate::locks::lock;
 use crate::threads::in_background;
 
 /// The journal's background work, before its threads are started.
@@ -27,7 +28,7 @@ impl JournalUpkeep {
     /// Creates the next segment unless it exists. Writers that need it wait meanwhile.
     pub fn prepare_spare(&self) -> Result<(), NotRecorded> {
         self.shared.backoff.check()?;
-        let mut rotation = lock_of(&self.shared.rotation);
+        let mut rotation = lock(&self.shared.rotation);
         if rotation.spare.is_none() {
             rotation.spare = Some(self.shared.create(&mut rotation, Prepare::Ahead)?);
             self.shared.backoff.retry_at_once();
@@ -93,7 +94,7 @@ impl JournalUpkeep {
 
     /// The spare segment is empty. Without it the next start has one file less to read.
     fn remove_spare(&self) {
-        let spare = lock_of(&self.shared.rotation).spare.take();
+        let spare = lock(&self.shared.rotation).spare.take();
         if let Some(spare) = spare
             && let Err(error) = self.shared.delete(spare.path(), spare.header().capacity)
         {

@@ -1,7 +1,7 @@
 //! Authentication: finds the key of a presented secret.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use moka::future::Cache;
@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
+use crate::locks::lock;
 use crate::store::{KeyStore, StoreError};
 
 /// Why a request is not authenticated. Missing, unknown, expired and revoked keys are not distinguished.
@@ -130,7 +131,6 @@ impl AuthenticationService {
     }
 
     fn uses(&self) -> std::sync::MutexGuard<'_, HashMap<KeyId, Timestamp>> {
-        // Nothing panics while this lock is held.
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.uses)
     }
 }

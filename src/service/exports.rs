@@ -1,9 +1,10 @@
 //! Exports under way on this node: a few of each key, and not many in all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::domain::key::{ApiKey, KeyId};
+use crate::locks::lock;
 
 /// Exports of one key at once, unless it is the root key.
 const OF_A_KEY: usize = 4;
@@ -39,8 +40,7 @@ impl ExportSlots {
     }
 
     fn under_way(&self) -> MutexGuard<'_, HashMap<KeyId, usize>> {
-        // Nothing panics while this lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -3,7 +3,7 @@
 mod changes;
 mod once;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -21,6 +21,7 @@ use crate::domain::key::{ApiKey, KeyId, KeySecret, Retiring, ScopeSet, SealedSec
 use crate::domain::plan::Plans;
 use crate::domain::signature::WebhookSecret;
 use crate::domain::vault::{Vault, VaultError};
+use crate::locks::lock;
 use crate::store::{CreateKeyError, KeyStore, OnceStore, StoreError, UpdateKeyError};
 
 /// Why a key was not created, changed, revoked or rotated.
@@ -370,7 +371,7 @@ impl KeyService {
 
     fn new_id(&self, now: Timestamp) -> KeyId {
         // The counter is valid even after a panic.
-        new_key_id(&self.ids.lock().unwrap_or_else(PoisonError::into_inner), now)
+        new_key_id(&lock(&self.ids), now)
     }
 }
 

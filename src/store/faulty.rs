@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,6 +29,7 @@ use crate::domain::series::{SeriesAnswer, SeriesRange};
 use crate::domain::tally::BotFilter;
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
+use crate::locks::lock;
 
 /// Switches the faults of a [`FaultyStore`] on and off.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +59,7 @@ impl FaultSwitch {
     /// As [`out_of_reach`](Self::out_of_reach), after this many more calls of the method of this name: interrupts
     /// operations of several steps.
     pub fn out_of_reach_after(&self, calls: usize, method: &'static str) {
-        *self.0.last_calls.lock().unwrap_or_else(PoisonError::into_inner) = Some((method, calls));
+        *lock(&self.0.last_calls) = Some((method, calls));
     }
 
     /// While set, writes are done, but their answers are lost. Reads are answered.
@@ -68,12 +69,12 @@ impl FaultSwitch {
 
     /// Calls of the method of this name do not reach the store behind.
     pub fn refuses(&self, method: Option<&'static str>) {
-        *self.0.refuses.lock().unwrap_or_else(PoisonError::into_inner) = method;
+        *lock(&self.0.refuses) = method;
     }
 
     /// As [`loses_answers`](Self::loses_answers), of the method of this name alone.
     pub fn loses_answers_of(&self, method: Option<&'static str>) {
-        *self.0.loses_answers_of.lock().unwrap_or_else(PoisonError::into_inner) = method;
+        *lock(&self.0.loses_answers_of) = method;
     }
 
     /// While set, calls wait; all of them continue once it is unset.
@@ -90,23 +91,23 @@ impl FaultSwitch {
 
     /// Calls of the method of this name panic.
     pub fn panics_in(&self, method: Option<&'static str>) {
-        *self.0.panics_in.lock().unwrap_or_else(PoisonError::into_inner) = method;
+        *lock(&self.0.panics_in) = method;
     }
 
     /// How many calls of the method of this name were answered with a fault so far.
     pub fn refused(&self, method: &str) -> u64 {
-        self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).get(method).copied().unwrap_or(0)
+        lock(&self.0.refused).get(method).copied().unwrap_or(0)
     }
 
     async fn pass(&self, method: &'static str) -> Result<(), StoreError> {
-        let panics_in = *self.0.panics_in.lock().unwrap_or_else(PoisonError::into_inner);
+        let panics_in = *lock(&self.0.panics_in);
         assert_ne!(panics_in, Some(method), "a test wants this panic");
         let mut gate = self.0.holds_calls.subscribe();
         if *gate.borrow_and_update() {
             let _counted = HeldCall::new(&self.0.held);
             drop(gate.wait_for(|holds| !holds).await);
         }
-        if let Some((counted, left)) = &mut *self.0.last_calls.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Some((counted, left)) = &mut *lock(&self.0.last_calls)
             && *counted == method
         {
             match left.checked_sub(1) {
@@ -129,11 +130,11 @@ impl FaultSwitch {
         alone: &Mutex<Option<&'static str>>,
         method: &'static str,
     ) -> Result<(), StoreError> {
-        let alone = *alone.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = *lock(alone);
         if !all.load(Ordering::SeqCst) && alone != Some(method) {
             return Ok(());
         }
-        *self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(method).or_default() += 1;
+        *lock(&self.0.refused).entry(method).or_default() += 1;
         Err(StoreError::Unavailable("switched off by a test".into()))
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -19,6 +19,7 @@ use super::hit_streams::{HitStreamStore, LISTENERS_KEPT_SECONDS, NotedHits, Note
 use super::records::live_hits::{decode, decode_subject, encode, encode_subject};
 use crate::domain::hit::{HitSubject, NodeId};
 use crate::domain::live_hit::LiveEntry;
+use crate::locks::lock;
 
 /// For how long notes are kept.
 const KEPT_FOR: Duration = Duration::from_secs(LISTENERS_KEPT_SECONDS);
@@ -97,8 +98,7 @@ impl NotesOnDisk {
 
     /// What earlier lives have noted, while it is kept.
     fn before(&self) -> MutexGuard<'_, NotesBefore> {
-        // Nothing panics while this lock is held.
-        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = lock(&self.before);
         if self.opened_at.elapsed() >= KEPT_FOR {
             *before = NotesBefore::default();
         }
@@ -108,11 +108,6 @@ impl NotesOnDisk {
     fn files(&self) -> MutexGuard<'_, NoteFiles> {
         lock(&self.files)
     }
-}
-
-fn lock(files: &Mutex<NoteFiles>) -> MutexGuard<'_, NoteFiles> {
-    // Nothing panics while this lock is held.
-    files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What notes survive.

@@ -1,6 +1,7 @@
 //! Rate limit for frequent log lines: one line per interval, with the number of lines that it represents.
 
-use std::sync::{Mutex, PoisonError};
+use crate::locks::lock;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Admits a line once per interval, and counts the lines in between.
@@ -28,8 +29,7 @@ impl LogLimit {
     }
 
     fn admit_at(&self, now: Instant) -> Option<u64> {
-        // Nothing panics while this lock is held.
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         if lines.admitted_at.is_some_and(|at| now.saturating_duration_since(at) < self.every) {
             lines.suppressed += 1;
             return None;

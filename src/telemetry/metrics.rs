@@ -14,7 +14,7 @@ pub mod store;
 pub mod traces;
 pub mod webhooks;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Label, with_local_recorder};
@@ -34,6 +34,7 @@ use self::requests::{CLASSES, RedirectMeters, RefusalMeters, RefusedLink, Reques
 use self::store::OperationMeters;
 use self::traces::TraceMeters;
 use self::webhooks::WebhookMeters;
+use crate::locks::lock;
 
 /// Buckets of durations in seconds, from an idle machine to an overloaded store.
 const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0];
@@ -208,7 +209,7 @@ impl Metrics {
     }
 
     fn reads(&self) -> MutexGuard<'_, Vec<Box<dyn Fn() + Send>>> {
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reads)
     }
 }
 

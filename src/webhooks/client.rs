@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use url::Position;
 use super::connector::{Connector, Stream};
 use super::maps::Map;
 use crate::domain::webhook_url::WebhookUrl;
+use crate::locks::lock;
 
 /// Shorter than the 5 s after which Node.js, Apache and actix close an idle connection, so that a request is seldom
 /// sent on a connection that the receiver is closing.
@@ -260,8 +261,7 @@ impl IdleConnections {
     }
 
     fn all(&self) -> MutexGuard<'_, CountedConnections> {
-        // A panic leaves no half-done change here.
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 }
 

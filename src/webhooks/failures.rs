@@ -2,11 +2,12 @@
 //! from filling the log: a number of hosts for each key, and a number of hosts in all.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::flow::{Flow, Host};
 use crate::domain::key::KeyId;
+use crate::locks::lock;
 
 /// The shortest time between two lines of the same host or key.
 const EVERY: Duration = Duration::from_mins(1);
@@ -89,8 +90,7 @@ pub struct FailureLog(Mutex<Failures>);
 
 impl FailureLog {
     fn failures(&self) -> MutexGuard<'_, Failures> {
-        // A panic leaves no half-done change here.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Counts and logs a failed attempt.

@@ -5,7 +5,7 @@
 //! never held across an await.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use tokio::sync::Notify;
 
@@ -16,6 +16,7 @@ use super::sender::SendFailure;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{AttemptNumber, DeliveryId};
+use crate::locks::lock;
 use crate::store::{DueDelivery, Settlement};
 use crate::telemetry::metrics::webhooks::WebhookMeters;
 
@@ -156,8 +157,7 @@ impl InFlightTable {
     }
 
     fn state(&self) -> MutexGuard<'_, TableState> {
-        // A panic leaves no half-done change here.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Takes a delivery, if there is a free slot: [`put`](Self::put) or [`remove_taken`](Self::remove_taken) must follow.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -26,6 +26,7 @@ use crate::domain::vault::Vault;
 use crate::domain::webhook::{AttemptNumber, DeliveryId, DeliveryState};
 use crate::domain::webhook_event::hit_event_body;
 use crate::domain::webhook_url::WebhookUrl;
+use crate::locks::lock;
 use crate::store::{DueDelivery, KeyStore, LinkStore, Store, StoreError};
 
 /// The size of the cache of links, in bytes. A link at a revision never changes.
@@ -205,8 +206,7 @@ impl Preparation {
     }
 
     fn body(&self, draft: &Draft, owner: &Arc<Owner>) -> Result<SignedBody, InvalidHeaderValue> {
-        // Nothing panics while this lock is held.
-        let mut last = self.last_body.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last_body);
         let (link, hit) = (&draft.link.link, draft.id.hit);
         let is_last = |last: &&HitBody| {
             last.hit == hit.id && Arc::ptr_eq(&last.link, &draft.link) && Arc::ptr_eq(&last.owner, owner)

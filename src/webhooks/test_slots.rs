@@ -1,13 +1,14 @@
 //! How many webhooks are tested at once. Tests have no place in the in-flight table, so they have bounds of their own.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Semaphore;
 
 use super::flow::Host;
 use crate::domain::key::KeyId;
 use crate::domain::link::MAX_WEBHOOKS;
+use crate::locks::lock;
 
 /// The largest number of tested webhooks at once.
 const MOST: usize = 256;
@@ -29,8 +30,7 @@ pub struct TestSlots(Mutex<Taken>);
 
 impl TestSlots {
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        // A panic leaves no half-done change here.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Slots for so many tests of a key's webhooks; `None` if there are not as many.

@@ -4,13 +4,13 @@
 //! to its right, and less than that where the table says so. In the middle, `actors` uses `counting` and `journal` (the hit
 //! counter reads the journal), and knows neither the cache nor the clients' limits, which belong to redirects; of these four
 //! only `counting` uses another, `journal`, and only the cache asks the store. `feed` passes counted hits on to live streams.
-//! `config`, `cli`, `dns`, `memory`, `readiness`, `threads` and `tls` are leaves that use nothing here; `telemetry` knows only TLS and threads, `clock` what a time is.
+//! `config`, `cli`, `locks`, `memory`, `readiness`, `threads` and `tls` are leaves that use nothing here, `dns` uses `locks` alone; `telemetry` knows only locks, TLS and threads, `clock` what a time is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A part, and the parts that it may use.
-const MAY_USE: [(&str, &[&str]); 23] = [
+const MAY_USE: [(&str, &[&str]); 24] = [
     ("main", &["app", "cli", "config", "memory", "telemetry", "threads", "transfer"]),
     (
         "app",
@@ -52,21 +52,22 @@ const MAY_USE: [(&str, &[&str]); 23] = [
             "threads",
         ],
     ),
-    ("service", &["actors", "cache", "clock", "domain", "feed", "journal", "limits", "store", "webhooks"]),
-    ("webhooks", &["actors", "clock", "dns", "domain", "store", "telemetry", "tls"]),
-    ("actors", &["clock", "counting", "domain", "feed", "journal", "memory", "store", "telemetry", "threads"]),
+    ("service", &["actors", "cache", "clock", "domain", "feed", "journal", "limits", "store", "webhooks", "locks"]),
+    ("webhooks", &["actors", "clock", "dns", "domain", "store", "telemetry", "tls", "locks"]),
+    ("actors", &["clock", "counting", "domain", "feed", "journal", "memory", "store", "telemetry", "threads", "locks"]),
     ("counting", &["domain", "feed", "journal", "threads"]),
-    ("feed", &["domain", "store"]),
-    ("journal", &["domain", "threads"]),
-    ("cache", &["domain", "store"]),
+    ("feed", &["domain", "store", "locks"]),
+    ("journal", &["domain", "threads", "locks"]),
+    ("cache", &["domain", "store", "locks"]),
     ("limits", &["memory"]),
-    ("store", &["clock", "domain", "memory", "telemetry", "threads", "tls"]),
+    ("store", &["clock", "domain", "memory", "telemetry", "threads", "tls", "locks"]),
     ("clock", &["domain"]),
     ("domain", &[]),
     ("config", &[]),
-    ("telemetry", &["threads", "tls"]),
+    ("telemetry", &["threads", "tls", "locks"]),
     ("cli", &[]),
-    ("dns", &[]),
+    ("dns", &["locks"]),
+    ("locks", &[]),
     ("memory", &[]),
     ("readiness", &[]),
     ("threads", &[]),

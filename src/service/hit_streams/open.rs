@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::StreamError;
 use crate::clock::Clock;
 use crate::domain::key::{ApiKey, KeyId, Scope, SecretHash, Tier};
+use crate::locks::lock;
 use crate::service::striped_locks::StripedLocks;
 use crate::store::{HitStreamStore, KeyStore, StoreError};
 
@@ -245,8 +246,7 @@ impl OpenStreams {
     }
 
     fn of_keys(&self) -> MutexGuard<'_, HashMap<KeyId, StreamsOfKey>> {
-        // Nothing panics while this lock is held.
-        self.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.of_keys)
     }
 }
 

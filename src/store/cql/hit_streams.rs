@@ -5,7 +5,7 @@
 //! holds, too. All rows expire by themselves.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use super::outcome::CqlError;
 use crate::domain::hit::{HitSubject, NodeId};
 use crate::domain::key::KeyId;
 use crate::domain::live_hit::LiveEntry;
+use crate::locks::lock;
 use crate::store::StoreError;
 use crate::store::hit_streams::{HitStreamStore, NotedHits, NotesReadUpto};
 use crate::store::records::live_hits;
@@ -62,7 +63,7 @@ impl HitStreams {
         let (cluster, statements) = (&self.cluster, &self.cluster.statements);
         if !self.is_known() {
             cluster.cql.write(&statements.put_live_hit_life, (cluster.process,)).await?;
-            *self.known_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            *lock(&self.known_at) = Some(Instant::now());
         }
         let mut rest = entries.into_iter().peekable();
         while rest.peek().is_some() {
@@ -74,7 +75,7 @@ impl HitStreams {
     }
 
     fn is_known(&self) -> bool {
-        let known_at = self.known_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let known_at = lock(&self.known_at);
         known_at.is_some_and(|at| at.elapsed() < KNOWN_AGAIN_AFTER)
     }
 

@@ -1,9 +1,10 @@
 //! Values by key, of which there is one for all users of the key.
 
+use crate::locks::lock;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Values by key. Two users of a key at the same time share its value. Once there are more than `MAX_IDLE` values,
 /// those without a user are dropped.
@@ -22,7 +23,7 @@ impl<K: Copy + Eq + Hash, V, const MAX_IDLE: usize> InUse<K, V, MAX_IDLE> {
     /// The value of a key. `new` creates it; it is passed whether the key may have had another value before.
     pub fn of(&self, key: K, new: impl FnOnce(bool) -> V) -> Arc<V> {
         // `new` must not panic while this lock is held; nothing else here does.
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = lock(&self.values);
         if values.len() > MAX_IDLE {
             values.retain(|_, value| Arc::strong_count(value) > 1);
             self.has_dropped.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
@@ -24,6 +24,7 @@ use super::cluster::{ASK_AGAIN_AFTER, AT_ONCE, Cluster};
 use super::outcome::CqlError;
 use super::watch::uptime;
 use crate::domain::link::{LinkName, ShortId};
+use crate::locks::lock;
 use crate::store::{LinkChange, LinkChangeHook, StoreError};
 
 /// What this release can do with links: 1 is to change them.
@@ -137,7 +138,7 @@ impl LinkFeed {
     pub async fn append(&self, name: LinkName, id: ShortId) -> Result<(), StoreError> {
         let (appended, done) = oneshot::channel();
         {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = lock(&self.waiting);
             if waiting.len() >= MAX_WAITING {
                 return Err(StoreError::Unavailable("too many changes of links are under way".into()));
             }
@@ -156,7 +157,7 @@ impl LinkFeed {
     pub(super) async fn append_loop(feed: Weak<Self>) {
         while let Some(feed) = feed.upgrade() {
             let group: Vec<WaitingEntry> = {
-                let mut waiting = feed.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut waiting = lock(&feed.waiting);
                 let count = waiting.len().min(GROUP);
                 waiting.drain(..count).collect()
             };
@@ -305,8 +306,7 @@ impl LinkFeed {
     }
 
     fn read_upto(&self) -> MutexGuard<'_, HashMap<Uuid, ReadUpto>> {
-        // Nothing panics while this lock is held.
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.read)
     }
 
     /// Finds the end of each life's changes.
@@ -366,8 +366,7 @@ impl LinkFeed {
     /// Notes the beats of processes without a life. One whose beat moves is at work; others may have ended hours ago, and
     /// their lives have expired since.
     fn note_beats(&self, old: HashMap<Uuid, i64>) {
-        // Nothing panics while this lock is held.
-        let mut known = self.old_beats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.old_beats);
         if old.iter().any(|(queue, beat)| known.get(queue).is_some_and(|before| before != beat)) {
             self.old_node_works.store(true, Ordering::Release);
         }

@@ -5,7 +5,7 @@
 //! stopped.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -16,6 +16,7 @@ use super::cluster::Cluster;
 use super::links::CqlLinks;
 use super::placed::Placed;
 use super::watch::{STALE_AFTER, uptime};
+use crate::locks::lock;
 use crate::store::StoreError;
 use crate::store::records::links::LinkRow;
 use crate::telemetry::log_limit::LogLimit;
@@ -213,8 +214,7 @@ impl LinkListFill {
     fn is_gone(&self, row: &FillRow) -> bool {
         let Some(holder) = row.holder else { return true };
         let (beat, now) = (row.beat.unwrap_or(0), uptime());
-        // Nothing panics while this lock is held.
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = lock(&self.watched);
         match *watched {
             Some((known, known_beat, since)) if (known, known_beat) == (holder, beat) => {
                 now.saturating_sub(since) >= STALE_AFTER

@@ -1,7 +1,7 @@
 //! Puts links into their lists that are created at the same time by requests of their own: together, because most of their
 //! rows are in the same few partitions, and a request with rows of one partition costs hardly more than one row.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::link_batches::LINKS_AT_ONCE;
 use super::link_lists::LinkListTables;
 use crate::domain::link::{Link, ShortId};
+use crate::locks::lock;
 use crate::store::StoreError;
 
 /// How long a link waits for those before it, and then for the write that it is in. One whose rows are out of reach delays
@@ -34,8 +35,7 @@ impl Default for GatheredLinks {
 
 impl GatheredLinks {
     fn waiting(&self) -> MutexGuard<'_, Vec<(Link, oneshot::Sender<()>)>> {
-        // Nothing panics while this lock is held.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     fn take_first(&self) -> Vec<(Link, oneshot::Sender<()>)> {

@@ -2,7 +2,7 @@
 //! it any more; the link's revision is the timestamp, so a removal takes away nothing newer.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use scylla::value::{CqlTimestamp, CqlValue};
 use uuid::Uuid;
@@ -13,6 +13,7 @@ use super::session::RowWrite;
 use crate::domain::calendar::Timestamp;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, ShortId};
+use crate::locks::lock;
 use crate::store::StoreError;
 use crate::store::records::columns::{day as day_column, month as month_column, timestamp};
 use crate::store::records::link_lists::{EVERYONE, TimeList, TimeListKind};
@@ -215,8 +216,7 @@ impl LinkListTables {
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, HashSet<(TimeList, i32)>> {
-        // Nothing panics while this lock is held.
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.noted)
     }
 }
 

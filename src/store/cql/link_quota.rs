@@ -1,7 +1,7 @@
 //! The monthly count of a key's links: increased by LWT, for all waiting creations of this process at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot::error::TryRecvError;
@@ -15,6 +15,7 @@ use super::outcome::CqlError;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
+use crate::locks::lock;
 use crate::store::StoreError;
 use crate::store::records::columns::{bigint, month as month_column, number};
 
@@ -111,13 +112,11 @@ impl LinkQuota {
     }
 
     fn known(&self) -> MutexGuard<'_, KnownUse> {
-        // Nothing panics while this lock is held.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<WaitingCreation>> {
-        // Nothing panics while this lock is held.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     /// Waits for the creations that are inserting their link, at most as long as the last claim took: a claim costs the cluster as much as

@@ -1,6 +1,6 @@
 //! Links by the time of their expiry or deletion. A row counts only as far as the link says the same.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use scylla::policies::timestamp_generator::TimestampGenerator;
@@ -13,6 +13,7 @@ use super::sheet_rows::subject_column;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::hit::HitSubject;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
+use crate::locks::lock;
 use crate::store::records::columns::{day as day_column, day_from, short_id, timestamp, timestamp_from};
 use crate::store::records::corrupt;
 use crate::store::{ExpiredLink, StoreError};
@@ -229,8 +230,7 @@ impl LinkTimesTable {
     }
 
     fn counts_removed_upto(&self) -> MutexGuard<'_, Option<(Timestamp, ShortId)>> {
-        // Nothing panics while this lock is held.
-        self.counts_removed_upto.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts_removed_upto)
     }
 
     async fn remove_counts_of(&self, id: ShortId) -> Result<(), StoreError> {

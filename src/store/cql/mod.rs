@@ -64,7 +64,7 @@ pub mod transfer;
 mod watch;
 mod windows;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -91,6 +91,7 @@ use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyLimit};
 use crate::domain::webhook::{DeliveryId, DeliveryState, UrlSummary};
 use crate::domain::window::{WindowId, WindowLog};
+use crate::locks::lock;
 
 /// How long closing waits for creations under way, and then until the queue is released. The drain has 5 s for both.
 const CREATIONS_END_WITHIN: Duration = Duration::from_millis(2_500);
@@ -161,7 +162,7 @@ impl Lifecycle for ScyllaStore {
         if !have_ended {
             tracing::warn!("some creations and changes of links were aborted; none of them was answered");
         }
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let tasks = std::mem::take(&mut *lock(&self.tasks));
         for task in tasks {
             task.abort();
             // It was aborted, or had ended.

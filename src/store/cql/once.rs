@@ -5,7 +5,7 @@
 //! at any time: two at work do no harm. Only the holder writes the answer, or removes what was made and gives the key back.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use scylla::DeserializeRow;
@@ -22,6 +22,7 @@ use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::{ANSWERS_KEPT_MILLIS, KeptAnswer, OnceId, OnceRequest, OnceSeed};
 use crate::domain::key::ApiKey;
 use crate::domain::quota::KeyLimit;
+use crate::locks::lock;
 use crate::store::once::{AnswerOfKey, OnceDone, OnceState, OnceTicket};
 use crate::store::records::columns::{bigint, number, timestamp, timestamp_from};
 use crate::store::records::once::{CountedOnce, PlannedLink, plan_from_json, plan_to_json};
@@ -121,7 +122,7 @@ impl CqlOnce {
         if holder.is_nil() || is_old {
             return true;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         if seen.len() >= MAX_SEEN {
             seen.retain(|_, since| since.elapsed() < 2 * HELD_FOR);
         }

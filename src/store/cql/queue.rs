@@ -9,7 +9,7 @@ mod guards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -18,6 +18,7 @@ pub use self::guards::{Expected, Settling};
 use super::watch::{STALE_AFTER, Watch, uptime};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::DeliveryId;
+use crate::locks::lock;
 use crate::store::records::columns::bigint;
 use crate::store::{AdoptionHook, StoreError};
 
@@ -169,17 +170,16 @@ impl Queues {
     }
 
     fn held(&self) -> MutexGuard<'_, HeldQueue> {
-        // Nothing panics while this lock is held.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     pub fn on_adoption(&self, hook: AdoptionHook) {
-        *self.adoption_hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
+        *lock(&self.adoption_hook) = Some(hook);
     }
 
     /// Reports that adopted deliveries are due from `earliest` on.
     pub fn notify_due(&self, earliest: Timestamp) {
-        if let Some(hook) = &*self.adoption_hook.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(hook) = &*lock(&self.adoption_hook) {
             hook(earliest);
         }
     }

@@ -4,7 +4,7 @@
 //! closes a connection that receives nothing any more. So while the cluster is unreachable, a new session is opened as
 //! soon as one of its nodes accepts a connection, and replaces the old session once it gets an answer.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::cluster::Cluster;
 use super::driver_counts::{counts_of, sum_of};
 use super::session::{Cql, in_keyspace};
+use crate::locks::lock;
 
 /// The interval of attempts.
 const TRY_EVERY: Duration = Duration::from_millis(500);
@@ -63,7 +64,7 @@ impl Cql {
     fn take_session(&self, session: Session) {
         if self.reach.is_out() {
             let before = self.session.swap(Arc::new(session));
-            let mut counts = self.counts_before.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = lock(&self.counts_before);
             *counts = sum_of(*counts, counts_of(&before));
             tracing::info!("reconnected to the cluster");
         }

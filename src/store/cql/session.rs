@@ -1,7 +1,7 @@
 //! The connection to the cluster: how requests are sent, and the guarantees of each kind.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -32,6 +32,7 @@ use super::pause::Pause;
 use super::retries::Retries;
 use crate::clock::Clock;
 use crate::domain::breakdown::DEFAULT_SHEET_DAYS;
+use crate::locks::lock;
 use crate::store::DriverCounts;
 use crate::store::reach::Reach;
 use crate::tls;
@@ -207,7 +208,7 @@ pub struct Cql {
 impl Cql {
     /// What the driver has counted.
     pub fn driver_counts(&self) -> DriverCounts {
-        let before = *self.counts_before.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *lock(&self.counts_before);
         sum_of(before, counts_of(&self.session()))
     }
 

@@ -1,9 +1,10 @@
 //! Detects by their beats which queues' holders are gone, with this machine's clock only.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::locks::lock;
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
@@ -61,7 +62,7 @@ impl Watch {
             // Released.
             return true;
         }
-        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = lock(&self.0);
         let new = || Watched { holder: row.holder, beat: row.beat, since: now, seen_at: now };
         let seen = watched.entry(row.queue).or_insert_with(new);
         let moved = (seen.holder, seen.beat) != (row.holder, row.beat);

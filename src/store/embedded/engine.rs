@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use fjall::{Database, Keyspace, PersistMode};
 use tokio::sync::oneshot;
@@ -15,6 +15,7 @@ use super::keyspaces::{self, Keyspaces};
 use super::known_links::KnownLinks;
 use super::snapshots::Snapshots;
 use crate::domain::breakdown::DEFAULT_SHEET_DAYS;
+use crate::locks::lock;
 use crate::store::StoreError;
 use crate::store::records::row_keys;
 use crate::threads::in_background;
@@ -210,7 +211,7 @@ impl Engine {
     /// Leaks a failed engine until the process ends. Closing it would write the rest of the commit that failed: if the
     /// disk has space again, the next start would find rows that were refused.
     pub fn leave(self: Arc<Self>) {
-        drop(self.gone.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.gone).take());
         std::mem::forget(self);
     }
 

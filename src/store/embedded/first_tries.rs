@@ -8,7 +8,7 @@
 //! What is in memory changes with the commit of the transaction that changes the rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use fjall::{Keyspace, Slice};
@@ -19,6 +19,7 @@ use super::transaction::Transaction;
 use crate::domain::calendar::Day;
 use crate::domain::link::ShortId;
 use crate::domain::webhook::{DeliveryId, DeliveryState, NewDelivery};
+use crate::locks::lock;
 use crate::store::records::{first_tries as records, row_keys};
 use crate::store::{DueDelivery, FirstTriesToQueue, StoreError};
 
@@ -147,8 +148,7 @@ impl FirstTries {
     }
 
     fn kept(&self) -> MutexGuard<'_, KeptTries> {
-        // Nothing panics while this lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

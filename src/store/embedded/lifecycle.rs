@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{EmbeddedStore, OpenStore};
+use crate::locks::lock;
 use crate::store::{Lifecycle, StoreError};
 
 /// How long the readiness probe waits in the queue of writes.
@@ -22,7 +23,7 @@ impl Lifecycle for EmbeddedStore {
     }
 
     async fn close(&self) {
-        let open = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let open = lock(&self.open).take();
         let Some(OpenStore { tables, writer, gone }) = open else { return };
         // The writing thread has the tables too, and finishes the queued writes: nothing is closed here.
         drop((tables, writer));

@@ -1,13 +1,14 @@
 //! Look-ups of links, in groups: under load, handing each look-up to a thread of its own would cost more than the
 //! look-up.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
 use super::readers::{LOOK_UP_THREADS, ThreadPool};
 use super::tables::EmbeddedTables;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
+use crate::locks::lock;
 use crate::store::StoreError;
 
 /// Waiting look-ups for each reader before another reader is started.
@@ -67,8 +68,7 @@ impl LookUps {
     }
 
     fn queue(&self) -> MutexGuard<'_, LookUpQueue> {
-        // Nothing panics while this lock is held.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 }
 

@@ -79,6 +79,7 @@ use crate::domain::idempotency::OnceRequest;
 use crate::domain::key::{ApiKey, KeyId, SecretHash};
 use crate::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use crate::domain::quota::{KeyLimit, MonthlyLimit};
+use crate::locks::lock;
 
 /// A store in a directory of this machine. One process at a time may have it open.
 pub struct EmbeddedStore {
@@ -150,8 +151,7 @@ impl EmbeddedStore {
     }
 
     fn with_open<R>(&self, get: impl FnOnce(&OpenStore) -> R) -> Result<R, StoreError> {
-        // Nothing panics while this lock is held.
-        let open = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let open = lock(&self.open);
         open.as_ref().map(get).ok_or_else(closed)
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use fjall::{Keyspace, Snapshot};
 use uuid::Uuid;
@@ -15,6 +15,7 @@ use super::engine::Engine;
 use super::transaction::{MAX_ROW, RowReader, Transaction};
 use crate::domain::calendar::Timestamp;
 use crate::domain::idempotency::{ANSWERS_KEPT_MILLIS, Fingerprint, KeptAnswer, OnceRequest, OnceSeed};
+use crate::locks::lock;
 use crate::store::StoreError;
 use crate::store::once::{OnceState, OnceTicket};
 use crate::store::records::once::{self as records, OnceRecord, TABLE};
@@ -31,7 +32,7 @@ pub struct OnceUnderWay(Mutex<HashMap<RequestHash, Fingerprint>>);
 
 impl OnceUnderWay {
     fn requests(&self) -> MutexGuard<'_, HashMap<RequestHash, Fingerprint>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Registers a request, or returns how it stands. Before the answers are looked up: whoever has registered it before has

@@ -7,13 +7,14 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, Thread, current, park, park_timeout};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
 use super::database::closed;
+use crate::locks::lock;
 use crate::memory::release_free;
 use crate::store::StoreError;
 
@@ -190,11 +191,6 @@ impl ThreadPool {
         queue.is_closed = true;
         queue.idle.drain(..).for_each(|thread| thread.unpark());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while one of these locks is held.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

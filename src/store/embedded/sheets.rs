@@ -1,7 +1,7 @@
 //! The sheets of days, by day first: those of old days are removed together.
 
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use fjall::{Guard, Keyspace};
 
@@ -12,6 +12,7 @@ use super::transaction::{RowReader, Transaction};
 use crate::domain::breakdown::Sheet;
 use crate::domain::calendar::Day;
 use crate::domain::hit::{DayHits, HitSubject};
+use crate::locks::lock;
 use crate::store::StoreError;
 use crate::store::records::{row_keys, sheets};
 
@@ -73,8 +74,7 @@ impl SheetTable {
     }
 
     fn removed_from(&self) -> MutexGuard<'_, Vec<u8>> {
-        // Nothing panics while this lock is held.
-        self.removed_from.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.removed_from)
     }
 
     /// Whether sheets of days are kept.

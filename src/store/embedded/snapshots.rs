@@ -5,11 +5,12 @@
 //! the rows that are applied, and later the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use fjall::{Database, OwnedWriteBatch, Snapshot};
 
 use super::database::engine_error;
+use crate::locks::lock;
 use crate::store::StoreError;
 
 /// No commit is under way: every snapshot is whole.
@@ -36,7 +37,7 @@ impl Snapshots {
             return snapshot;
         }
         // A flush or a compaction has ended during the commit.
-        let _no_commit = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _no_commit = lock(&self.committing);
         self.database.snapshot()
     }
 
@@ -47,7 +48,7 @@ impl Snapshots {
     }
 
     fn begin_commit(&self) -> CommitUnderWay<'_> {
-        let alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = lock(&self.committing);
         // The engine gives the commit this number, or a later one, and a snapshot sees lower numbers only.
         self.whole_upto.store(self.database.snapshot().seqno(), Ordering::Release);
         CommitUnderWay { whole_upto: &self.whole_upto, _alone: alone }

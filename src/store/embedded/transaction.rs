@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use fjall::{Guard, Keyspace, Readable, Slice, Snapshot};
 
@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::first_tries::FirstTryChanges;
 use super::known_links::NewRecord;
 use crate::domain::link::ShortId;
+use crate::locks::lock;
 use crate::store::StoreError;
 use crate::store::records::corrupt;
 
@@ -54,7 +55,7 @@ const ROW_HEAD: usize = 21;
 impl<'a> Transaction<'a> {
     /// Waits for the end of the transaction before.
     pub fn begin(engine: &'a Engine) -> Self {
-        let alone = engine.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = lock(&engine.writing);
         let (changes, new_records, first_tries) = Default::default();
         Self { engine, _alone: alone, changes, new_records, first_tries }
     }

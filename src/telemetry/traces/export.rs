@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData,
 use reqwest::blocking::Client;
 use tokio::sync::oneshot;
 
+use crate::locks::lock;
 use crate::telemetry::metrics::traces::TraceMeters;
 use crate::tls;
 
@@ -156,7 +157,7 @@ struct CollectorClient {
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let answer = self.client.send_bytes(request).await;
-        *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = match &answer {
+        *lock(&self.cause) = match &answer {
             Ok(answer) if answer.status().is_success() => None,
             Ok(answer) => Some(format!("the collector answered {}", answer.status())),
             Err(error) => Some(with_sources(&**error)),
@@ -191,7 +192,7 @@ impl opentelemetry_sdk::trace::SpanExporter for CountedSpans {
         // One warning for each outage of the collector.
         match (&sent, self.has_failed.swap(sent.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => {
-                let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let cause = lock(&self.cause).take();
                 let error = cause.unwrap_or_else(|| error.to_string());
                 tracing::warn!(error, "can't send traces to telemetry.otlp_endpoint");
             }

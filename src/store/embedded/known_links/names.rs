@@ -1,9 +1,10 @@
 //! All names, by their hashes, in an index whose parts are added as names become more.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use super::index::Index;
 use crate::domain::link::{LinkName, ShortId};
+use crate::locks::lock;
 
 /// Each part has twice the capacity of the one before: together more than there are ids.
 const PARTS: usize = 24;
@@ -68,7 +69,7 @@ impl NameIndex {
     pub fn insert(&self, name: &LinkName) {
         let hash = self.hash(name);
         // It guards no data, so a panic cannot leave anything half done.
-        let _alone = self.insertion.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = lock(&self.insertion);
         if self.position_of(hash).is_some() {
             return;
         }
