@@ -36,19 +36,19 @@ pub fn lower_priority() {
 /// Sets a short scheduler time slice for the current thread and for all threads that it starts, except background threads. So the scheduler
 /// runs them as soon as they are woken.
 ///
-/// A thread that is woken takes the core from one whose turns are longer. Among equal ones it waits until the other's turn
-/// of some milliseconds is over, whatever their priorities. So threads that answer requests together have equal turns:
+/// A thread that is woken takes the core from one whose time slice is longer. Among equal ones it waits until the other's time slice of some
+/// milliseconds is over, whatever their priorities. So threads that answer requests together have equal time slices:
 /// else they would take the core from each other for each message.
 pub fn use_short_time_slices() {
     set_time_slice(FOREGROUND_TIME_SLICE);
 }
 
-/// The shortest turns that the scheduler gives.
+/// The shortest time slice that the scheduler gives.
 const FOREGROUND_TIME_SLICE: Duration = Duration::from_micros(100);
 const BACKGROUND_TIME_SLICE: Duration = Duration::from_micros(200);
 
-/// Asks the scheduler for turns of this length (Linux 6.12; earlier ones ignore it).
-fn set_time_slice(turn: Duration) {
+/// Asks the scheduler for a time slice of this length (Linux 6.12; earlier ones ignore it).
+fn set_time_slice(slice: Duration) {
     let mut attributes = SchedulingAttributes::default();
     let size = SchedulingAttributes::BYTES;
     // SAFETY: the kernel writes at most `size` bytes, as many as the structure has; thread 0 is the current one.
@@ -58,7 +58,7 @@ fn set_time_slice(turn: Duration) {
     if got != 0 || !matches!(i32::try_from(attributes.policy), Ok(libc::SCHED_OTHER | libc::SCHED_BATCH)) {
         return;
     }
-    attributes.runtime = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+    attributes.runtime = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
     // SAFETY: the kernel reads as many bytes as the structure says that it has.
     #[allow(unsafe_code, reason = "no library has this call")]
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };

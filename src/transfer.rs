@@ -142,7 +142,7 @@ struct Header {
     at: Time,
     /// The id of the root key, which identifies the exported store.
     root_key: Option<Vec<u8>>,
-    /// The store's mark of the last start of a node. A start after the first line was written changes records that the file has.
+    /// The number that the last start of a node has left in the store. After a later start, the store may have other records than the file.
     #[serde(default)]
     last_start: u64,
 }

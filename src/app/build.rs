@@ -96,7 +96,7 @@ pub(super) async fn build(
     // Before the slow steps, so that a process manager sees that the process is alive and starting.
     let OperatorServer { metrics, readiness, server: admin } = OperatorServer::start(admin).await?;
 
-    // Before anything is changed: the store and its secrets would be made by a start that then ends.
+    // Before anything is changed: a start that is refused must not create a store, nor print its secrets.
     let NamedFiles { places, bots, blocked_hosts, pages, fallbacks } = NamedFiles::read(config, &base_url)?;
 
     let (core, journal) = NodeCore::open(config, seams, base_url, metrics, places, bots).await?;
@@ -179,7 +179,7 @@ impl NodeCore {
             Some(wrap) => wrap(store),
             None => store,
         };
-        // Whoever exports the store notices it.
+        // An export that was interrupted before this start does not resume after it.
         store.note_start(seams.clock.now()).await?;
         let core = Self {
             node,

@@ -17,13 +17,16 @@ use crate::domain::vault::Vault;
 /// The node's id, which belongs to the journal in the same directory. Generated if the file is missing.
 pub fn node_id(path: &Path) -> Result<NodeId, StartError> {
     let text = read_or_create(path, || Ok(Uuid::now_v7().to_string()))?;
-    Uuid::try_parse(text.trim()).map(NodeId).map_err(|_| damaged(path, "not a node id"))
+    node_id_in(path, &text)
 }
 
 /// The id of this node; `None` if no node has ever been started here.
 pub fn known_node_id(path: &Path) -> Result<Option<NodeId>, StartError> {
-    let Some(text) = read(path)? else { return Ok(None) };
-    Uuid::try_parse(text.trim()).map(|id| Some(NodeId(id))).map_err(|_| damaged(path, "not a node id"))
+    read(path)?.map(|text| node_id_in(path, &text)).transpose()
+}
+
+fn node_id_in(path: &Path, text: &str) -> Result<NodeId, StartError> {
+    Uuid::try_parse(text.trim()).map(NodeId).map_err(|_| damaged(path, "not a node id"))
 }
 
 /// The master key that was generated on this node, if there is one.

@@ -1,4 +1,5 @@
-//! What the settings name besides the store. A start reads it first, so that one with a bad file changes nothing.
+//! Files that the settings name, and the URLs of the fallbacks. A start reads and checks them before it opens the store, so that a start with
+//! a bad one changes nothing.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::domain::bots::BotRules;
 use crate::domain::link::BaseUrl;
 use crate::http::pages::{Fallbacks, Pages};
 
-/// The content of the files, and the URLs that take part in it.
+/// The content of these files, and the checked fallbacks.
 pub(super) struct NamedFiles {
     pub places: Option<Arc<PlaceDatabase>>,
     pub bots: BotRules,

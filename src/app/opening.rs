@@ -75,9 +75,10 @@ pub struct StoreToExport<S> {
 /// If the journal, the node's id or the store can't be read. What the store has can be exported all the same.
 pub async fn uncounted_hits(config: &Config, store: &EmbeddedStore) -> Result<u64, StartError> {
     let journal = files::journal(config);
-    let Some(node) = keys_on_disk::known_node_id(&files::node_id(config))?.filter(|_| journal.is_dir()) else {
+    if !journal.is_dir() {
         return Ok(0);
-    };
+    }
+    let Some(node) = keys_on_disk::known_node_id(&files::node_id(config))? else { return Ok(0) };
     let counted = store.hit_cursor(node).await?.counted;
     Ok(journal::lock_directory(&journal)?.uncounted_hits(node, counted)?)
 }

@@ -1,4 +1,4 @@
-//! Files of the settings that are read again when they change.
+//! Reads files that the settings name, and reads some of them again when they change.
 
 use std::fs::File;
 use std::io::{self, Read};

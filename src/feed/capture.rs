@@ -67,7 +67,7 @@ impl HitCapture {
         Self { feed, listened: None, noted: HashMap::new(), of_all, entries: Vec::new() }
     }
 
-    /// Who listens now is told of the hits that are noted from here on. It is called before hits are read, also within a batch.
+    /// Listeners of now get the hits that are noted from here on. It is called before hits are read, also within a batch.
     pub fn begin(&mut self) {
         let listened = self.feed.listeners.listened();
         let is_same = match (&listened, &self.listened) {

@@ -9,7 +9,7 @@ use super::ring::{Ring, RingEntry, RingState};
 use crate::domain::live_hit::LiveEvent;
 
 /// How many hits more than ever before may wait for a stream: some two seconds' worth. If more wait, the oldest are left out, so
-/// that a stream stays live. Hits that waited when the stream began may all be told.
+/// that a stream stays live. Hits that waited when the stream began may all be sent.
 const MAX_BACKLOG_GROWTH: u64 = 250;
 
 /// What a stream tells its client.
@@ -41,7 +41,7 @@ pub struct StreamCursor {
     left_out: LeftOut,
 }
 
-/// Hits that were left out since the client was told.
+/// Hits that were left out since the last event.
 #[derive(Clone, Copy, Default)]
 struct LeftOut {
     count: u64,
@@ -81,29 +81,29 @@ impl StreamCursor {
         let ring = Arc::clone(&self.ring);
         let state = ring.state();
         while let Some(entry) = self.entry(&state)
-            && self.place.of(entry.node).is_some_and(|told| entry.position <= told)
+            && self.place.of(entry.node).is_some_and(|sent_upto| entry.position <= sent_upto)
         {
             self.pass(entry);
         }
     }
 
-    /// How far the client was told.
+    /// How far hits were sent to the client.
     pub fn place(&self) -> &StreamPlace {
         &self.place
     }
 
-    /// Waits until there may be more to tell.
+    /// Waits until there may be more to send.
     pub async fn changed(&mut self) {
         // The sender is in the ring.
         let _ = self.changes.changed().await;
     }
 
-    /// Whether there is more to tell.
+    /// Whether there is more to send.
     pub fn has_more(&self) -> bool {
         self.next < self.ring.state().end()
     }
 
-    /// Takes what is to be told next, at most `most` hits.
+    /// Takes what is to be sent next, at most `most` hits.
     pub fn take(&mut self, most: usize) -> Vec<StreamEvent> {
         self.changes.mark_unchanged();
         let ring = Arc::clone(&self.ring);
@@ -144,15 +144,15 @@ impl StreamCursor {
         state.entries.get(at)
     }
 
-    /// Goes past an entry; returns whether the client was not told of it before.
+    /// Goes past an entry; returns whether it was not sent to the client before.
     fn pass(&mut self, entry: &RingEntry) -> bool {
         self.next += 1;
         self.hits_before += entry.event.hits();
-        let told = self.place.of(entry.node);
-        if told.is_some_and(|told| entry.position <= told) {
+        let sent_upto = self.place.of(entry.node);
+        if sent_upto.is_some_and(|sent_upto| entry.position <= sent_upto) {
             return false;
         }
-        if self.is_resumed && told.is_some_and(|told| entry.after.is_none_or(|after| after > told)) {
+        if self.is_resumed && sent_upto.is_some_and(|sent_upto| entry.after.is_none_or(|after| after > sent_upto)) {
             self.left_out.is_unknown = true;
         }
         true

@@ -159,7 +159,7 @@ impl HitFeed {
         self.rings.add(self.node, entries.iter().cloned());
     }
 
-    /// Publishes hits to the streams of this node only. The streams of other nodes are told with the next hits how many were skipped.
+    /// Publishes hits to the streams of this node only. The streams of other nodes get, with the next hits, the number of those that were skipped.
     pub fn publish_locally_only(&self, entries: &[LiveEntry]) {
         self.skipped.add(entries);
         self.publish_locally(entries);
@@ -169,7 +169,7 @@ impl HitFeed {
     /// or the number of skipped hits; with `after`, also all hits since that place that are still kept.
     ///
     /// # Errors
-    /// If other nodes can't be told, or asked.
+    /// If the listeners of this node can't be published, or the hits of others can't be read.
     pub async fn listen(
         self: &Arc<Self>,
         of: HitSubject,
@@ -216,7 +216,7 @@ impl HitFeed {
     async fn note_listeners(&self) -> bool {
         let subjects = self.rings.subjects_with_streams();
         let noted = if subjects.is_empty() { Ok(()) } else { self.store.note_listeners(subjects).await };
-        noted.inspect_err(|error| tracing::debug!(%error, "can't tell other nodes who listens to hits")).is_ok()
+        noted.inspect_err(|error| tracing::debug!(%error, "can't publish the listeners of this node")).is_ok()
     }
 
     /// Reads the notes of other nodes, as long as there are streams or clients that may come back.
@@ -252,7 +252,7 @@ impl FeedCounts {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Hits that streams were told of as left out, where their number is known.
+    /// Hits that were left out of streams, where their number is known.
     pub fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
     }

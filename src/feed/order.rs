@@ -1,4 +1,4 @@
-//! The order in which notes of other nodes are told.
+//! The order in which notes of other nodes are sent.
 
 use std::collections::HashMap;
 

@@ -1,11 +1,11 @@
-//! The place of a stream: how far the hits of each node were told. Clients send it back as `Last-Event-ID`.
+//! The place of a stream: how far the hits of each node were sent. Clients send it back as `Last-Event-ID`.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::domain::hit::{NodeId, Position};
 
-/// The most nodes in a place: those whose hits were told last.
+/// The most nodes in a place: those whose hits were sent last.
 const MAX_NODES: usize = 32;
 /// The version of the bytes.
 const VERSION: u8 = 1;
@@ -14,20 +14,20 @@ const SUM_BYTES: usize = 4;
 /// The longest text of a place.
 pub const MAX_TEXT_BYTES: usize = (1 + MAX_NODES * 2 * NUMBER_BYTES + SUM_BYTES).div_ceil(3) * 4;
 
-/// How far the hits of each node were told.
+/// How far the hits of each node were sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamPlace {
-    /// The node whose hit was told last is the last one.
+    /// The node whose hit was sent last is the last one.
     nodes: Vec<(u64, Position)>,
 }
 
 impl StreamPlace {
-    /// How far the hits of a node were told; `None`: there were none.
+    /// How far the hits of a node were sent; `None`: there were none.
     pub fn of(&self, node: NodeId) -> Option<Position> {
         self.nodes.iter().find(|(known, _)| *known == short(node)).map(|(_, position)| *position)
     }
 
-    /// Hits of a node were told up to a position. An earlier position changes nothing.
+    /// Notes that hits of a node were sent up to a position. An earlier position changes nothing.
     pub fn advance_to(&mut self, node: NodeId, position: Position) {
         self.advance_node(short(node), position);
     }
@@ -45,7 +45,7 @@ impl StreamPlace {
         }
     }
 
-    /// At least as far as another place.
+    /// Advances to another place, where that is further.
     pub fn merge(&mut self, other: &Self) {
         for (node, position) in &other.nodes {
             self.advance_node(*node, *position);
@@ -54,7 +54,7 @@ impl StreamPlace {
 
     /// Whether it is at least as far as another place.
     pub fn covers(&self, other: &Self) -> bool {
-        other.nodes.iter().all(|(node, upto)| self.nodes.iter().any(|(known, told)| known == node && told >= upto))
+        other.nodes.iter().all(|(node, upto)| self.nodes.iter().any(|(known, sent)| known == node && sent >= upto))
     }
 
     /// The text of an event's id. It is opaque to clients.

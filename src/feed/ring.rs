@@ -93,7 +93,7 @@ impl Ring {
         lock(&self.state)
     }
 
-    /// Is told when entries are added.
+    /// Notified when entries are added.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

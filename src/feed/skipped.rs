@@ -1,4 +1,4 @@
-//! Hits that could not be told to other nodes.
+//! Hits that could not be published to other nodes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -7,7 +7,7 @@ use crate::domain::hit::HitSubject;
 use crate::domain::live_hit::{LiveEntry, LiveEvent};
 use crate::locks::lock;
 
-/// Hits that other nodes have to be told of as left out, an entry for each link or key.
+/// Hits that are published to other nodes as left out, an entry for each link or key.
 #[derive(Default)]
 pub struct SkippedEntries(Mutex<HashMap<HitSubject, LiveEntry>>);
 
@@ -27,7 +27,7 @@ impl SkippedEntries {
         self.skipped().values().cloned().collect()
     }
 
-    /// Other nodes were told of all of them.
+    /// All of them were published.
     pub fn clear(&self) {
         self.skipped().clear();
     }

@@ -125,15 +125,16 @@ pub(super) fn inspect_directory(directory: &Path, node: NodeId) -> Result<Direct
 /// # Errors
 /// As [`inspect_directory`], and if a segment can't be read.
 pub(super) fn count_records(directory: &Path, node: NodeId, behind: Position) -> Result<u64, JournalError> {
+    let DirectoryContents { segments, mut report, .. } = inspect_directory(directory, node)?;
     let mut count = 0;
-    for segment in inspect_directory(directory, node)?.segments {
+    for segment in segments {
         if segment.header.end() <= behind {
             continue;
         }
         let unreadable = |source| JournalError::Directory { path: segment.path.clone(), source };
         let mut scan = Scan::open(&segment).map_err(unreadable)?;
         let is_behind = |end: usize, _: &[u8]| segment.header.base.0 + end as u64 > behind.0;
-        while let Some(is_behind) = scan.next(&mut RecoveryReport::default(), is_behind).map_err(unreadable)? {
+        while let Some(is_behind) = scan.next(&mut report, is_behind).map_err(unreadable)? {
             count += u64::from(is_behind);
         }
     }

@@ -33,7 +33,7 @@ const COMMENT_EVERY: Duration = Duration::from_secs(15);
 const NAMES: u64 = 20_000;
 /// Names that are read at once, for each stream.
 const NAMES_AT_ONCE: usize = 16;
-/// Hits whose links' names can't be read in time are told with the id.
+/// Hits whose links' names can't be read in time are sent with the id.
 const NAMES_READ_WITHIN: Duration = Duration::from_secs(1);
 
 /// Why a stream does not begin.
@@ -169,7 +169,7 @@ impl HitStreamService {
 }
 
 impl HitStream {
-    /// The place of the client, and so the id of an event before which nothing is told.
+    /// The place of the client, and so the id of an event before which nothing is sent.
     pub fn place(&self) -> String {
         self.hits.cursor.place().to_text()
     }
@@ -181,11 +181,11 @@ impl HitStream {
             if now >= self.ends_at || self.slot.is_over() {
                 return StreamStep::End;
             }
-            let told = self.hits.cursor.take(self.pace.allowance(now));
-            if !told.is_empty() {
-                self.pace.note(now, &told);
-                self.feed.counts().sent(&told);
-                return StreamStep::Events(told);
+            let events = self.hits.cursor.take(self.pace.allowance(now));
+            if !events.is_empty() {
+                self.pace.note(now, &events);
+                self.feed.counts().sent(&events);
+                return StreamStep::Events(events);
             }
             if now >= self.comment_at {
                 self.comment_at = now + COMMENT_EVERY;

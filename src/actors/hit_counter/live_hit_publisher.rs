@@ -7,7 +7,7 @@ use crate::domain::live_hit::LiveEntry;
 use crate::feed::HitFeed;
 use crate::store::StoreError;
 
-/// How long counting waits for live streams if other nodes can't be told of hits, or asked who listens.
+/// How long counting waits for live streams if hits can't be published to other nodes, or the listeners there can't be read.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Publishes hits to live streams.
@@ -33,7 +33,7 @@ impl FailingSince {
         if self.0.get_or_insert_with(Instant::now).elapsed() < PUBLISH_TIMEOUT {
             return Err(error);
         }
-        tracing::debug!(%error, "can't tell the live streams of other nodes of hits");
+        tracing::debug!(%error, "can't publish hits to the live streams of other nodes");
         Ok(false)
     }
 }
@@ -43,7 +43,7 @@ impl LiveHitPublisher {
         Self { feed, unpublished: Vec::new(), learning: FailingSince::default(), publishing: FailingSince::default() }
     }
 
-    /// Learns who listens, before records are read.
+    /// Reads the listeners of all nodes, before records are read.
     pub async fn learn_listeners(&mut self) -> Result<(), StoreError> {
         let learned = self.feed.learn_listeners().await;
         self.learning.give_up_after_timeout(learned).map(drop)

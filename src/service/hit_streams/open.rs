@@ -235,7 +235,7 @@ impl OpenStreams {
         let keys: Vec<KeyId> = self.of_keys().iter().filter(|(_, of)| which(of)).map(|(id, _)| *id).collect();
         let publications = keys.into_iter().map(|key| async move {
             if let Err(error) = in_time(self.publish(key)).await {
-                tracing::debug!(%error, "can't tell other nodes how many live streams are open");
+                tracing::debug!(%error, "can't publish the number of open live streams");
             }
         });
         stream::iter(publications).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;

@@ -27,8 +27,8 @@ impl Pace {
         (LIVE_HITS_A_SECOND as usize).saturating_sub(sent)
     }
 
-    pub fn note(&mut self, now: Instant, told: &[StreamEvent]) {
-        self.note_hits(now, told.iter().filter(|told| matches!(told.kind, StreamEventKind::Hit(_))).count());
+    pub fn note(&mut self, now: Instant, events: &[StreamEvent]) {
+        self.note_hits(now, events.iter().filter(|event| matches!(event.kind, StreamEventKind::Hit(_))).count());
     }
 
     fn note_hits(&mut self, now: Instant, count: usize) {

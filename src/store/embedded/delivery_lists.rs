@@ -28,7 +28,7 @@ impl DeliveryListPage<'_> {
         if status.is_some_and(|status| status != DeliveryStatus::Pending) {
             in_memory.clear();
         }
-        // The days before are not in the sums that `rows` reads.
+        // `rows` reads the sums of the days from `since` on.
         in_memory.retain(|(id, _)| id.hit.at.day() >= since);
         let mut first_tries = Vec::new();
         for (id, state) in in_memory {
