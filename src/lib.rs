@@ -7,6 +7,7 @@
 pub mod actors;
 pub mod app;
 pub mod cache;
+pub mod caller;
 pub mod cli;
 pub mod clock;
 pub mod config;

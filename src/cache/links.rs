@@ -142,10 +142,16 @@ impl LinkCache {
         Err(Arc::new(StoreError::Unavailable("the link changes all the time".into())))
     }
 
-    /// Inserts a link with a new id that was just created.
-    pub fn insert(&self, link: &Link) -> Result<(), StoreError> {
+    /// The number of changes so far, for [`insert`](Self::insert).
+    pub fn generation(&self) -> u64 {
+        self.changes.generation()
+    }
+
+    /// Inserts a link with a new id that was just created. `generation` is from before the store had it: others may find the link in a
+    /// list, and change it, before this is called.
+    pub fn insert(&self, link: &Link, generation: u64) -> Result<(), StoreError> {
         let name = link.name();
-        let stamp = self.changes.stamp(&name);
+        let stamp = self.changes.stamp_at(&name, generation);
         let link = self.cached(Destination::from(link), self.settings.clock.now())?;
         if self.changes.is_settled(&name, &self.settings.clock) {
             let valid_until = link.valid_until;

@@ -34,6 +34,8 @@ pub enum WebhookUrlError {
     NotAbsoluteHttp,
     #[error("must not contain a user name or password")]
     Credentials,
+    #[error("must have a host without quotes and braces")]
+    Host,
     #[error("must point at a public address, not at {0}")]
     BlockedAddress(IpAddr),
     #[error("must point at a public address, not at localhost")]
@@ -48,6 +50,10 @@ impl WebhookUrl {
     /// The addresses of other names are known only when the name is resolved, and are checked then.
     pub fn parse(text: &str, guard: &AddressGuard) -> Result<Self, WebhookUrlError> {
         let parsed = Self::parse_stored(text)?;
+        // The WHATWG parser takes them, and no request can be sent to such a host (RFC 3986, section 3.2.2).
+        if parsed.target.host_str().is_some_and(|host| host.contains(['"', '`', '{', '}'])) {
+            return Err(WebhookUrlError::Host);
+        }
         match parsed.literal_address() {
             Some(address) if !guard.permits(address) => Err(WebhookUrlError::BlockedAddress(address)),
             None if parsed.is_localhost() && !LOOPBACK.into_iter().any(|address| guard.permits(address)) => {
@@ -183,6 +189,13 @@ mod tests {
             "http://999.1.1.1/",
         ] {
             assert_eq!(parse(text), Err(WebhookUrlError::NotAbsoluteHttp), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_to_which_no_request_can_be_sent_are_refused() {
+        for text in ["http://a{b}.example/", "http://a\"b.example/", "https://a`b.example/hook"] {
+            assert_eq!(parse(text), Err(WebhookUrlError::Host), "{text}");
         }
     }
 

@@ -31,6 +31,7 @@ pub mod resolve;
 pub mod routes;
 pub mod server;
 mod stall;
+mod streamed;
 pub mod surrogates;
 mod times;
 pub mod unauthorized;

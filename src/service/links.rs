@@ -106,9 +106,10 @@ impl LinkService {
             let (service, caller) = (self.clone(), Arc::clone(caller));
             return RunToCompletion::new(|_| async move { service.create_named(&caller, &new, name).await }).await;
         }
+        let generation = self.cache.generation();
         let created = self.create_with_generated_id(caller, &new, ID_ATTEMPTS).await?;
         let created = created.ok_or_else(|| StoreError::Unavailable("every generated short id was taken".into()))?;
-        self.cache.insert(&created.link)?;
+        self.cache.insert(&created.link, generation)?;
         Ok(created)
     }
 

@@ -1,11 +1,11 @@
 //! Work that is brought to its end, also if nobody waits for it any longer.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
+
+use crate::caller::{CallerGuard, CallerState};
 
 /// A future that goes on in the background if it is dropped before its end: the client has closed its connection, or the
 /// request has taken too long.
@@ -13,25 +13,16 @@ use tokio::runtime::Handle;
 /// Until then it runs in the task of the request, so that its calls of the store belong to the request's trace.
 pub struct RunToCompletion<T: Send + 'static> {
     work: Option<Work<T>>,
-    caller_waits: Arc<AtomicBool>,
-}
-
-/// Whoever began the work: tells whether it still waits.
-#[derive(Clone, Debug)]
-pub struct CallerState(Arc<AtomicBool>);
-
-impl CallerState {
-    pub fn is_waiting(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
+    /// `None` once this was dropped: the caller waits no longer.
+    caller: Option<CallerGuard>,
 }
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl<T: Send + 'static> RunToCompletion<T> {
     pub fn new<F: Future<Output = T> + Send + 'static>(work: impl FnOnce(CallerState) -> F) -> Self {
-        let caller_waits = Arc::new(AtomicBool::new(true));
-        Self { work: Some(Box::pin(work(CallerState(Arc::clone(&caller_waits))))), caller_waits }
+        let (guard, caller) = CallerGuard::new();
+        Self { work: Some(Box::pin(work(caller))), caller: Some(guard) }
     }
 }
 
@@ -51,7 +42,7 @@ impl<T: Send + 'static> Future for RunToCompletion<T> {
 
 impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
-        self.caller_waits.store(false, Ordering::Release);
+        self.caller = None;
         if let (Some(work), Ok(runtime)) = (self.work.take(), Handle::try_current()) {
             drop(runtime.spawn(work));
         }

@@ -199,7 +199,7 @@ impl WebhookSender {
         let SenderSettings { guard, lookup, timeout, drain_timeout, max_idle_per_host, max_idle, extra_roots } =
             settings;
         let guard = Arc::new(guard);
-        let connector = connector(lookup, Arc::clone(&guard), extra_roots)?;
+        let connector = connector(lookup, Arc::clone(&guard), extra_roots, timeout)?;
         let client = HttpClient::new(connector, max_idle, max_idle_per_host);
         Ok(Self { client, guard, timeout, drain_timeout })
     }

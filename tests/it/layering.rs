@@ -4,13 +4,13 @@
 //! to its right, and less than that where the table says so. In the middle, `actors` uses `counting` and `journal` (the hit
 //! counter reads the journal), and knows neither the cache nor the clients' limits, which belong to redirects; of these four
 //! only `counting` uses another, `journal`, and only the cache asks the store. `feed` passes counted hits on to live streams.
-//! `config`, `cli`, `locks`, `memory`, `readiness`, `threads` and `tls` are leaves that use nothing here, `dns` uses `locks` alone; `telemetry` knows only locks, TLS and threads, `clock` what a time is.
+//! `caller`, `config`, `cli`, `locks`, `memory`, `readiness`, `threads` and `tls` are leaves that use nothing here, `dns` uses `locks` alone; `telemetry` knows only locks, TLS and threads, `clock` what a time is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A part, and the parts that it may use.
-const MAY_USE: [(&str, &[&str]); 24] = [
+const MAY_USE: [(&str, &[&str]); 25] = [
     ("main", &["app", "cli", "config", "memory", "telemetry", "threads", "transfer"]),
     (
         "app",
@@ -52,7 +52,10 @@ const MAY_USE: [(&str, &[&str]); 24] = [
             "threads",
         ],
     ),
-    ("service", &["actors", "cache", "clock", "domain", "feed", "journal", "limits", "store", "webhooks", "locks"]),
+    (
+        "service",
+        &["actors", "cache", "caller", "clock", "domain", "feed", "journal", "limits", "store", "webhooks", "locks"],
+    ),
     ("webhooks", &["actors", "clock", "dns", "domain", "store", "telemetry", "tls", "locks"]),
     ("actors", &["clock", "counting", "domain", "feed", "journal", "memory", "store", "telemetry", "threads", "locks"]),
     ("counting", &["domain", "feed", "journal", "threads"]),
@@ -60,11 +63,12 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("journal", &["domain", "threads", "locks"]),
     ("cache", &["domain", "store", "locks"]),
     ("limits", &["memory"]),
-    ("store", &["clock", "domain", "memory", "telemetry", "threads", "tls", "locks"]),
+    ("store", &["caller", "clock", "domain", "memory", "telemetry", "threads", "tls", "locks"]),
     ("clock", &["domain"]),
     ("domain", &[]),
     ("config", &[]),
     ("telemetry", &["threads", "tls", "locks"]),
+    ("caller", &[]),
     ("cli", &[]),
     ("dns", &["locks"]),
     ("locks", &[]),

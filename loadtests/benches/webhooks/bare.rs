@@ -61,7 +61,7 @@ impl Peer {
             Self::ProductClient => {
                 let resolver = Arc::new(Resolver::new(ResolverSettings::new("/etc/resolv.conf")));
                 // The sender checks literal addresses, not the connector.
-                let connector = connector(resolver, Arc::default(), Vec::new()).unwrap();
+                let connector = connector(resolver, Arc::default(), Vec::new(), Duration::from_secs(10)).unwrap();
                 Sender::Product(HttpClient::new(connector, in_flight, in_flight))
             }
         }

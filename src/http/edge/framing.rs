@@ -31,8 +31,19 @@ enum Chunks {
     Size { size: u64, has_digits: bool, in_extension: bool },
     /// In a chunk's content and the line's end behind it.
     Content(u64),
-    /// In a line of the trailer that has so many bytes already.
-    Trailer(usize),
+    /// Behind the last chunk.
+    Trailer(TrailerState),
+}
+
+/// Where a trailer stands. A line ends in CR and LF. Some take an LF alone for an end, and the dispatcher takes it for a part of the line:
+/// then they would disagree on where the next request begins. So such a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrailerState {
+    LineBegins,
+    InLine,
+    LineEnds,
+    /// Behind the CR of an empty line.
+    Ends,
 }
 
 impl Chunks {
@@ -89,8 +100,10 @@ impl Framing {
                         Chunks::Content(left @ 3..) => usize::try_from(left - 2).unwrap_or(usize::MAX).min(input.len()),
                         _ => 1,
                     };
-                    out.extend_from_slice(&input.split_to(count));
+                    let handed_over = input.split_to(count);
                     self.0 = chunk(chunks, byte, count as u64);
+                    let is_bare_line_feed = matches!(chunks, Chunks::Trailer(state) if state.is_bare_line_feed(byte));
+                    out.extend_from_slice(if is_bare_line_feed { MALFORMED_TRAILER } else { &handed_over });
                 }
                 FramingState::Whole => break,
                 FramingState::Unframed => out.unsplit(input.split()),
@@ -121,6 +134,15 @@ impl Framing {
         Some(state)
     }
 }
+
+impl TrailerState {
+    fn is_bare_line_feed(self, byte: u8) -> bool {
+        byte == b'\n' && matches!(self, Self::LineBegins | Self::InLine)
+    }
+}
+
+/// In a trailer, the dispatcher refuses it wherever it stands.
+const MALFORMED_TRAILER: &[u8] = b"\r\r";
 
 const UPGRADE: &[u8] = b"upgrade";
 /// As long as what it stands for.
@@ -165,7 +187,7 @@ fn body_of(method: Option<&str>, fields: &[Header<'_>]) -> FramingState {
 fn chunk(chunks: Chunks, byte: u8, count: u64) -> FramingState {
     let next = match (chunks, byte) {
         (Chunks::Size { has_digits: false, .. }, byte) if !byte.is_ascii_hexdigit() => return FramingState::Unframed,
-        (Chunks::Size { size: 0, .. }, b'\n') => Chunks::Trailer(0),
+        (Chunks::Size { size: 0, .. }, b'\n') => Chunks::Trailer(TrailerState::LineBegins),
         (Chunks::Size { size, .. }, b'\n') => match size.checked_add(2) {
             Some(length) => Chunks::Content(length),
             None => return FramingState::Unframed,
@@ -180,10 +202,14 @@ fn chunk(chunks: Chunks, byte: u8, count: u64) -> FramingState {
         (Chunks::Size { size, has_digits, .. }, _) => Chunks::Size { size, has_digits, in_extension: true },
         (Chunks::Content(left), _) if left == count => Chunks::FIRST,
         (Chunks::Content(left), _) => Chunks::Content(left - count),
-        (Chunks::Trailer(0), b'\n') => return FramingState::Whole,
-        (Chunks::Trailer(_), b'\n') => Chunks::Trailer(0),
-        (Chunks::Trailer(length), b'\r') => Chunks::Trailer(length),
-        (Chunks::Trailer(length), _) => Chunks::Trailer(length + 1),
+        (Chunks::Trailer(state), byte) if state.is_bare_line_feed(byte) => return FramingState::Unframed,
+        (Chunks::Trailer(TrailerState::LineBegins), b'\r') => Chunks::Trailer(TrailerState::Ends),
+        (Chunks::Trailer(TrailerState::InLine), b'\r') => Chunks::Trailer(TrailerState::LineEnds),
+        (Chunks::Trailer(TrailerState::LineBegins | TrailerState::InLine), _) => Chunks::Trailer(TrailerState::InLine),
+        (Chunks::Trailer(TrailerState::LineEnds), b'\n') => Chunks::Trailer(TrailerState::LineBegins),
+        (Chunks::Trailer(TrailerState::Ends), b'\n') => return FramingState::Whole,
+        // The dispatcher refuses it.
+        (Chunks::Trailer(TrailerState::LineEnds | TrailerState::Ends), _) => return FramingState::Unframed,
     };
     FramingState::Chunks(next)
 }
@@ -287,6 +313,24 @@ mod tests {
             let (mut framing, mut out) = (Framing::default(), BytesMut::new());
             framing.advance(&mut odd.into(), &mut out);
             assert_eq!((framing.0, out), (FramingState::Unframed, odd.into()), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_trailer_that_ends_in_a_line_feed_alone_is_for_the_dispatcher_to_refuse() {
+        let head = "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
+        for (trailer, handed_over) in [
+            ("0\r\n\n", "0\r\n\r\r"),
+            ("0\r\nX: y\n\r\n", "0\r\nX: y\r\r\r\n"),
+            ("0\r\nX: y\r\n\n", "0\r\nX: y\r\n\r\r"),
+        ] {
+            let (mut framing, mut out) = (Framing::default(), BytesMut::new());
+            framing.advance(&mut BytesMut::from(&*format!("{head}{trailer}{next}")), &mut out);
+            assert_eq!(
+                (framing.0, out),
+                (FramingState::Unframed, (head.to_owned() + handed_over + next).as_str().into())
+            );
         }
     }
 

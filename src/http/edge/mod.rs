@@ -5,6 +5,7 @@ mod bare_answer;
 mod final_answer;
 mod framing;
 pub mod handlers;
+mod head_timer;
 pub mod service;
 pub mod shared;
 pub mod stream;

@@ -7,13 +7,14 @@
 //! - puts a whole problem document in the place of such a bare answer, and waits a moment for the client to have it;
 //! - answers a connection that ends in the middle of its first head;
 //! - answers where the dispatcher closes the connection without an answer (a body whose chunks are malformed);
-//! - bounds the time for a head also on later requests of a connection, where the dispatcher's own clock has stopped;
+//! - bounds the time for a head also on later requests of a connection, and for the rest of a body that no handler reads: there the
+//!   dispatcher's own clock has stopped;
 //! - hands over one request at a time, the next when the one before is answered (see `framing.rs`);
 //! - tells when the fast path can go on with the connection.
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -21,13 +22,12 @@ use bytes::BytesMut;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::task::unconstrained;
-use tokio::time::{Instant, Sleep, sleep};
 
 use super::bare_answer::{bare_answer, keeps_alive};
 use super::final_answer::FinalAnswer;
 use super::framing::Framing;
 use super::handlers::Handlers;
+use super::head_timer::HeadTimer;
 use crate::http::fast_path::encode::{last_answer, too_slow};
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::stall::Stall;
@@ -66,12 +66,16 @@ pub struct ErrorRewritingStream {
     answers: u64,
     settings: StreamSettings,
     stall: Stall,
-    watch: Option<HeadTimer>,
+    timer: HeadTimer,
     ending: Option<FinalAnswer>,
     /// Whether nothing can be written any more.
     is_over: bool,
     /// Whether the answer to the request at work tells the client that the connection goes on; `None` until it comes.
     keeps_alive: Option<bool>,
+    /// Whether the fast path can go on with the connection: the dispatcher has answered all that it was given, and its last
+    /// answer did not close the connection. It is decided once for each request, so that the read that waits and the owner of the
+    /// dispatcher agree on it also where a drain begins in between.
+    may_return: bool,
 }
 
 /// Bytes read at once. Requests of the API have some 500.
@@ -85,13 +89,6 @@ enum Read {
     End,
 }
 
-/// Looks, once in a head's time and at no cost to the requests in between, whether the connection has moved on.
-struct HeadTimer {
-    sleep: Pin<Box<Sleep>>,
-    /// [`ErrorRewritingStream::answers`] when it began.
-    answers: u64,
-}
-
 impl ErrorRewritingStream {
     pub fn new(stream: TcpStream, already_read: &[u8], settings: StreamSettings) -> Self {
         Self {
@@ -102,14 +99,15 @@ impl ErrorRewritingStream {
             requests: 0,
             reader: None,
             handlers: Handlers::default(),
-            unanswered: false,
+            unanswered: !already_read.is_empty(),
             answers: 0,
             settings,
             stall: Stall::default(),
-            watch: None,
+            timer: HeadTimer::default(),
             ending: None,
             is_over: false,
             keeps_alive: None,
+            may_return: false,
         }
     }
 
@@ -118,13 +116,9 @@ impl ErrorRewritingStream {
         self.handlers.clone()
     }
 
-    /// Whether the fast path can go on with the connection: the dispatcher has answered all that it was given, and its last
-    /// answer did not close the connection.
+    /// Whether the fast path can go on with the connection.
     pub fn may_return(&self) -> bool {
-        self.keeps_alive == Some(true)
-            && self.framing.is_at_head()
-            && self.handed_over.is_empty()
-            && self.settings.fast_path.as_ref().is_some_and(Readiness::is_serving)
+        self.may_return
     }
 
     /// Lends the fast path the socket, and gives it what was read and not handed over.
@@ -139,12 +133,13 @@ impl ErrorRewritingStream {
         self.unanswered |= !unread.is_empty();
         self.inbox.extend_from_slice(unread);
         self.keeps_alive = None;
+        self.may_return = false;
     }
 
     /// Reads until there is something that the dispatcher may have.
     fn poll_request(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Read>> {
         loop {
-            if self.may_return() {
+            if self.may_return {
                 // Whatever comes next is read by the fast path.
                 return Poll::Pending;
             }
@@ -194,9 +189,11 @@ impl ErrorRewritingStream {
     fn answered(&mut self) {
         if self.framing.is_whole() && self.handed_over.is_empty() && self.handlers.are_done_with(self.requests) {
             self.framing.answered();
+            self.may_return =
+                self.keeps_alive == Some(true) && self.settings.fast_path.as_ref().is_some_and(Readiness::is_serving);
             let reader = self.reader.take();
             if let Some(reader) = reader
-                && !self.may_return()
+                && !self.may_return
             {
                 reader.wake();
             }
@@ -217,27 +214,25 @@ impl ErrorRewritingStream {
         !self.inbox.is_empty() || matches!(peeked, Poll::Ready(Ok(1..)))
     }
 
-    /// Whether the client has sent a part of a request and not the rest of it, for one to two times the head's time-out.
+    /// Whether the client has sent a part of a request and not the rest of it.
+    fn owes_bytes(&self) -> bool {
+        if self.framing.is_at_head() { !self.inbox.is_empty() && !self.may_return } else { !self.framing.is_whole() }
+    }
+
+    /// Whether the request that was handed over has its answer, although the client may not have sent all of it.
+    fn is_answered(&self) -> bool {
+        self.keeps_alive.is_some() && !self.framing.is_at_head()
+    }
+
+    /// Whether nothing has moved on for one to two times the head's time-out, while no handler is at work.
     ///
-    /// The first request is watched by the dispatcher.
+    /// The head of the first request is watched by the dispatcher.
     fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
         if self.answers == 0 {
             return false;
         }
-        let Self { watch, answers, handlers, settings: StreamSettings { head_timeout, .. }, .. } = self;
-        let watch = match watch {
-            Some(watch) if !watch.sleep.is_elapsed() => return false,
-            Some(watch) if watch.answers == *answers && !handlers.are_at_work() => return true,
-            Some(watch) => {
-                watch.sleep.as_mut().reset(Instant::now() + *head_timeout);
-                watch.answers = *answers;
-                watch
-            }
-            None => watch.insert(HeadTimer { sleep: Box::pin(sleep(*head_timeout)), answers: *answers }),
-        };
-        // Only to be woken when it is over, also where this connection has used up its turn.
-        let _ = pin!(unconstrained(watch.sleep.as_mut())).poll(context);
-        false
+        let is_at_work = self.handlers.are_at_work();
+        self.timer.is_overdue(self.settings.head_timeout, self.answers, is_at_work, context)
     }
 
     /// Sends the last answer and waits until the client has read it.
@@ -248,7 +243,7 @@ impl ErrorRewritingStream {
 
     /// Sends the final answer that the dispatcher did not: on malformed chunks it ends without one.
     pub fn poll_final_answer(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.unanswered && !self.is_over && self.ending.is_none() {
+        if self.unanswered && !self.is_answered() && !self.is_over && self.ending.is_none() {
             self.end_with(&Problem::new(
                 ProblemKind::MalformedBody,
                 "The body broke off, or its chunks are malformed.",
@@ -291,8 +286,12 @@ impl AsyncRead for ErrorRewritingStream {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(read) => Poll::Ready(read.map(|_| ())),
-            Poll::Pending if self.unanswered && !self.may_return() && self.is_overdue(context) => {
-                self.end_with(&too_slow());
+            Poll::Pending if self.owes_bytes() && self.is_overdue(context) => {
+                if self.is_answered() {
+                    self.ending = Some(FinalAnswer::new(Vec::new()));
+                } else {
+                    self.end_with(&too_slow());
+                }
                 // To the dispatcher, the client has closed; `poll_shutdown` has the last word.
                 Poll::Ready(Ok(()))
             }
@@ -317,7 +316,16 @@ impl AsyncWrite for ErrorRewritingStream {
             ready!(self.poll_end(context));
             return Poll::Ready(Ok(bytes.len()));
         }
+        let Self { socket, stall, settings, handlers, .. } = &mut *self;
+        if handlers.takes_long_answer() {
+            notice_loss(here(socket)?, settings.send_timeout.min(LOSS_NOTICED_WITHIN));
+        }
+        let written = ready!(stall.poll_write(here(socket)?, settings.send_timeout, context, now));
+        self.is_over = written.is_err();
+        self.unanswered = false;
+        self.answers = self.answers.wrapping_add(1);
         if self.keeps_alive.is_none() {
+            // Only now: the dispatcher may end before it has written an answer.
             self.keeps_alive = keeps_alive(now);
             if self.keeps_alive.is_some()
                 && self.handlers.are_at_work()
@@ -327,29 +335,27 @@ impl AsyncWrite for ErrorRewritingStream {
                 reader.wake();
             }
         }
-        let Self { socket, stall, settings, handlers, .. } = &mut *self;
-        if handlers.takes_long_answer() {
-            notice_loss(here(socket)?, settings.send_timeout.min(LOSS_NOTICED_WITHIN));
-        }
-        let written = ready!(stall.poll_write(here(socket)?, settings.send_timeout, context, now));
-        self.is_over = written.is_err();
-        self.unanswered = false;
-        self.answers = self.answers.wrapping_add(1);
         Poll::Ready(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The dispatcher flushes when all that it had to write is written.
         self.answered();
+        if self.is_answered() && self.owes_bytes() {
+            // No handler reads the rest of the body, and it may never come. The timer wakes the dispatcher, which reads then.
+            self.is_overdue(context);
+        }
         Pin::new(here(&mut self.socket)?).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.ending.is_none() && self.unanswered && self.answers == 0 {
-            self.end_with(&Problem::new(
-                ProblemKind::MalformedBody,
-                "The connection ended in the middle of a request.",
-            ));
+            let stops = self.settings.fast_path.as_ref().is_some_and(|readiness| !readiness.is_serving());
+            self.end_with(&if stops {
+                Problem::unavailable()
+            } else {
+                Problem::new(ProblemKind::MalformedBody, "The connection ended in the middle of a request.")
+            });
         }
         if self.ending.is_none() && self.has_unread(context) {
             self.ending = Some(FinalAnswer::new(Vec::new()));

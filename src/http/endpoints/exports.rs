@@ -29,6 +29,7 @@ use crate::http::openapi::schemas::ExportFormatName;
 use crate::http::pages::BY_ACCEPT;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
+use crate::http::streamed::{head_of_streamed, streamed};
 use crate::service::authentication::{AuthenticationError, Trust};
 use crate::service::exports::ExportSlot;
 use crate::service::link_lists::{ListRequest, ListedPage};
@@ -135,9 +136,9 @@ pub async fn links(api: web::Data<Api>, caller: Caller, request: HttpRequest) ->
     response.insert_header((VARY, BY_ACCEPT));
     if request.method() == Method::HEAD {
         // A body that is not sent would be made to its end all the same.
-        return Ok(response.finish());
+        return Ok(head_of_streamed(response));
     }
-    Ok(response.streaming(export.parts(first)))
+    Ok(streamed(&request, response, export.parts(first)))
 }
 
 /// Not 429: the request has taken its place in the rate limit, and nobody knows when an export ends.

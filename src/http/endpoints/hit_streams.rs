@@ -27,6 +27,7 @@ use crate::http::field_errors::FieldErrors;
 use crate::http::openapi::schemas::ShortIdPath;
 use crate::http::problem::{Problem, ProblemKind};
 use crate::http::query::Query;
+use crate::http::streamed::{head_of_streamed, streamed};
 use crate::service::hit_streams::{HitStream, StreamError, StreamOf, StreamStep};
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
@@ -179,14 +180,14 @@ async fn begin(
     response.insert_header((X_ACCEL_BUFFERING, HeaderValue::from_static("no")));
     if request.method() == Method::HEAD {
         api.hit_streams.check(&caller.key, of).await?;
-        return Ok(response.finish());
+        return Ok(head_of_streamed(response));
     }
     let secret = presented_hash(request);
     let stream = api.hit_streams.open(&caller.key, secret, of, after).await?;
     let client = request.conn_data::<Handlers>().cloned();
     client.iter().for_each(Handlers::begin_long_answer);
     let begin = format!("retry: {RETRY_MILLIS}\nid: {}\n\n", stream.place());
-    Ok(response.streaming(events(EventStream { api, stream, client, begin: Some(begin.into()) })))
+    Ok(streamed(request, response, events(EventStream { api, stream, client, begin: Some(begin.into()) })))
 }
 
 /// The place in `Last-Event-ID`. A client that has no event yet may send an empty one.

@@ -296,7 +296,8 @@ impl Drop for StreamSlot {
         if let Entry::Occupied(mut of_key) = of_keys.entry(self.key) {
             let of_key = of_key.get_mut();
             of_key.open -= 1;
-            of_key.is_fewer = true;
+            // Nobody is to be told of it on a store that no other node has.
+            of_key.is_fewer = self.streams.is_shared;
         }
         drop(of_keys);
         self.streams.ended.notify_one();

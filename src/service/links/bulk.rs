@@ -81,11 +81,12 @@ impl LinkService {
 
     async fn create_some(&self, caller: &ApiKey, new: &[NewLink]) -> Result<CreatedLinks, CreateError> {
         let changing: Vec<_> = names_of(new.iter()).into_iter().map(|name| self.cache.begin_change(name)).collect();
+        let generation = self.cache.generation();
         let created = self.create_with_all_names(caller, new).await;
         end_changes(changing, created.as_ref().map(|created| &created.links[..]));
         let created = created?;
         for link in created.links.iter().flatten().filter(|link| link.slug.is_none()) {
-            self.cache.insert(link)?;
+            self.cache.insert(link, generation)?;
         }
         Ok(created)
     }

@@ -6,10 +6,11 @@ use thiserror::Error;
 
 use super::{CreateError, CreatedLink, LinkService};
 use crate::cache::links::LinkCache;
+use crate::caller::CallerState;
 use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, LinkName, NewLink};
 use crate::service::AccessError;
-use crate::service::run_to_completion::{CallerState, RunToCompletion};
+use crate::service::run_to_completion::RunToCompletion;
 use crate::store::{StoreError, UpdateLinkError};
 
 /// How often a change is applied to a newer revision, after a conflict with another change.

@@ -84,6 +84,7 @@ impl LinkService {
         let answered = links.clone();
         let answer: AnswerOfLinks = Arc::new(move |made| respond(&results_of(&answered, made)));
         let new_links = NewLinks { links: links.clone(), spare_ids };
+        let generation = self.cache.generation();
         let done = self.once.create_links_once(ticket, new_links, limit, answer).await.map_err(CreateError::from);
         let results = done.as_ref().map(|done| match done {
             OnceDone::Done(made) => results_of(&links, made),
@@ -103,7 +104,7 @@ impl LinkService {
         };
         self.note_created(caller, now, made.used);
         for link in results.iter().flatten().filter(|link| link.slug.is_none()) {
-            self.cache.insert(link)?;
+            self.cache.insert(link, generation)?;
         }
         Ok(Once::Done(CreatedLinks { links: results, links_created: Some(made.used), limit }))
     }

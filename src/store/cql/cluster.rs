@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::datacenters::DatacenterFault;
 use super::outcome::CqlError;
 use super::session::{Cql, OpenSessionError, ScyllaSettings};
 use super::statements::Statements;
@@ -35,11 +36,8 @@ pub enum OpenError {
     Session(#[from] OpenSessionError),
     #[error("the schema is not what this release needs: {0}")]
     Schema(#[from] PrepareError),
-    #[error(
-        "with scylla.serial_consistency = \"SERIAL\", a keyspace in several datacenters needs scylla.consistency = \"QUORUM\": \
-         else nodes do not see each other's changes of links"
-    )]
-    Consistency,
+    #[error(transparent)]
+    Datacenter(#[from] DatacenterFault),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -60,8 +58,8 @@ pub struct Cluster {
 impl Cluster {
     pub async fn connect(settings: &ScyllaSettings) -> Result<Self, OpenError> {
         let cql = Cql::connect(settings).await?;
-        if !cql.sees_all_writes().await.map_err(StoreError::from)? {
-            return Err(OpenError::Consistency);
+        if let Some(fault) = cql.datacenter_fault().await.map_err(StoreError::from)? {
+            return Err(fault.into());
         }
         let statements = Box::pin(Statements::prepare(&cql)).await?;
         Ok(Self {

@@ -72,6 +72,11 @@ pub struct Change {
 }
 
 impl Change {
+    /// A delivery that is added to a queue.
+    fn new(id: DeliveryId, state: DeliveryState, queue: Uuid) -> Self {
+        Self { id, before: None, attempt: 0, queue: Some(queue), state, tried: false }
+    }
+
     pub fn of(settlement: &Settlement, before: &DeliveryRow, retry_queue: Uuid) -> Self {
         let mut state = before.state.clone();
         state.settle(&settlement.outcome, settlement.at);
@@ -162,31 +167,25 @@ impl Deliveries {
         let _others_may_too = self.changing.read().await;
         let queue = self.leases.queues.own()?;
         let mut new: Vec<(DeliveryId, DeliveryState)> = deliveries.iter().map(|new| (new.id, new.state())).collect();
-        let queued =
-            |(id, state): &(DeliveryId, DeliveryState)| QueuedDelivery { due_at: state.created_at, id: *id, round: 0 };
-        let mut due: Vec<QueuedDelivery> = new.iter().map(queued).collect();
         if is_replay {
             let there = self.read_rows(new.iter().map(|(id, _)| *id).collect()).await?;
             // Those that an earlier process has added are in its queue, which this process or another has adopted.
-            let missing = |place: usize| there.get(place).is_some_and(Option::is_none);
-            new = new.into_iter().enumerate().filter(|(place, _)| missing(*place)).map(|(_, new)| new).collect();
-            due = due.into_iter().enumerate().filter(|(place, _)| missing(*place)).map(|(_, due)| due).collect();
+            let mut there = there.iter();
+            new.retain(|_| there.next().is_some_and(Option::is_none));
         }
+        let queued =
+            |(id, state): &(DeliveryId, DeliveryState)| QueuedDelivery { due_at: state.created_at, id: *id, round: 0 };
+        let due: Vec<QueuedDelivery> = new.iter().map(queued).collect();
         let _expected = self.write_due(queue, &due).await?;
-        self.note_days(new.iter().map(|(id, _)| *id)).await?;
-        // A process that was suspended here: the queue's new holder looks for these states for a minute only.
-        if !self.leases.queues.is_held(queue) {
-            return Err(lost_queue());
-        }
-        let changes = new.into_iter().map(|(id, state)| Change {
-            id,
-            before: None,
-            attempt: 0,
-            queue: Some(queue),
-            state,
-            tried: false,
-        });
-        let written = self.write_states(changes, Writing::First).await;
+        let written = async {
+            self.note_days(new.iter().map(|(id, _)| *id)).await?;
+            // A process that was suspended here: the queue's new holder looks for these states for a minute only.
+            if !self.leases.queues.is_held(queue) {
+                return Err(lost_queue());
+            }
+            self.write_states(new.into_iter().map(|(id, state)| Change::new(id, state, queue)), Writing::First).await
+        };
+        let written = written.await;
         if written.is_err() || !self.leases.queues.is_held(queue) {
             self.mark_doubtful(queue, due.iter().map(|due| due.due_at));
         }

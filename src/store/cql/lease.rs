@@ -71,8 +71,10 @@ impl Leases {
     }
 
     async fn beat_all(&self) -> Result<(), StoreError> {
+        // Before the rows are read: a queue that is adopted meanwhile is in none of them.
+        let held_queues = self.queues.held_queues();
         let rows = self.queue_rows().await?;
-        for held in self.queues.held_queues() {
+        for held in held_queues {
             if let Some(row) = rows.iter().find(|row| row.queue == held && row.holder == self.cluster.process) {
                 self.queues.set_beat(held, row.beat);
             } else {

@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -15,7 +14,8 @@ use uuid::Uuid;
 
 use super::link_names::{RepeatedClaim, TakenName, Taking, busy};
 use super::link_quota::CountedLinks;
-use super::links::{CallerGuard, CqlLinks, cancelled, name_taken_over};
+use super::links::{CqlLinks, cancelled, name_taken_over};
+use crate::caller::{CallerGuard, CallerState};
 use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::{CreateLinkError, MadeLinks, NewLinks, StoreError};
@@ -130,12 +130,12 @@ impl CqlLinks {
         if new.links.iter().any(|link| link.slug.is_some() || link.options != LinkOptions::default()) {
             self.feed.check_all_nodes_know_changes()?;
         }
-        let (_awaited, caller_waits) = CallerGuard::new();
+        let (_guard, caller) = CallerGuard::new();
         let store = Arc::clone(self);
         self.run_to_completion(async move {
             let names: Vec<_> = new.links.iter().map(|link| (link.name(), link.id)).collect();
-            let made = store.make_all(new, limit, &caller_waits).await;
-            if !caller_waits.load(Ordering::Acquire) {
+            let made = store.make_all(new, limit, &caller).await;
+            if !caller.is_waiting() {
                 // Its caller may have looked the names up meanwhile.
                 for (name, id) in names {
                     store.feed.report_here(name, id);
@@ -150,12 +150,12 @@ impl CqlLinks {
         &self,
         new: NewLinks,
         limit: MonthlyLimit,
-        caller_waits: &Arc<AtomicBool>,
+        caller: &CallerState,
     ) -> Result<MadeLinks, StoreError> {
         let Some(first) = new.links.first() else { return Ok(MadeLinks::default()) };
         // Before it enters the quota: who is in the quota and waits for a name would keep others out that have the name.
         let _alone = self.lock_names(&new.links).await?;
-        if !caller_waits.load(Ordering::Acquire) {
+        if !caller.is_waiting() {
             return Err(cancelled());
         }
         let quota = self.quotas.of(first.owner, first.created_at.month());
@@ -169,7 +169,7 @@ impl CqlLinks {
         let (counted, used) = if count == 0 {
             (0, self.quotas.used(first.owner, first.created_at.month()).await?)
         } else {
-            match self.quotas.count(&quota, count, limit, caller_waits, None).await? {
+            match self.quotas.count(&quota, count, limit, caller, None).await? {
                 CountedLinks::First { counted, used } => (counted, used),
                 CountedLinks::Abandoned => {
                     self.settle_all(inserted, 0, QuotaEnd { limit: 0, used: 0 }).await;

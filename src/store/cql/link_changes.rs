@@ -8,15 +8,16 @@
 //! and again until then.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use scylla::DeserializeRow;
 use uuid::Uuid;
 
 use super::cluster::ASK_AGAIN_AFTER;
-use super::links::{CallerGuard, CqlLinks};
+use super::links::CqlLinks;
 use super::outcome::CqlError;
+use super::watch::uptime;
+use crate::caller::{CallerGuard, CallerState};
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::store::links::MAX_REVISIONS;
 use crate::store::records::links::{self as records, ChangedLinkRow, LinkRecord, LinkRow};
@@ -69,7 +70,7 @@ struct SentChange<'a> {
     /// The revision in the row that it replaces.
     before: Option<i64>,
     claim: Uuid,
-    caller_waits: &'a AtomicBool,
+    caller: &'a CallerState,
 }
 
 /// What an LWT has done.
@@ -95,12 +96,12 @@ impl CqlLinks {
 
     async fn change_to_completion(self: &Arc<Self>, link: Link, change: Change) -> Result<(), UpdateLinkError> {
         self.feed.check_all_nodes_know_changes()?;
-        let (_awaited, caller_waits) = CallerGuard::new();
+        let (_guard, caller) = CallerGuard::new();
         let links = Arc::clone(self);
-        self.run_to_completion(async move { links.change(&link, change, &caller_waits).await }).await
+        self.run_to_completion(async move { links.change(&link, change, &caller).await }).await
     }
 
-    async fn change(&self, link: &Link, change: Change, caller_waits: &AtomicBool) -> Result<(), UpdateLinkError> {
+    async fn change(&self, link: &Link, change: Change, caller: &CallerState) -> Result<(), UpdateLinkError> {
         let before = match change {
             Change::Update => Revision(link.revision.0.saturating_sub(1)),
             Change::Delete => link.revision,
@@ -125,9 +126,10 @@ impl CqlLinks {
             Change::Update => ChangedLinkRow::changed(link, row.revision, row.with(claim))?,
             Change::Delete => ChangedLinkRow::deleted(link, row.revision, row.with(claim)),
         };
+        let appended = uptime();
         self.feed.append(name, id).await?;
-        let sent = SentChange { id, name, row: changed, before: row.revision, claim, caller_waits };
-        let applied = self.apply(&sent).await;
+        let sent = SentChange { id, name, row: changed, before: row.revision, claim, caller };
+        let applied = self.apply(&sent, appended).await;
         // Also if it is unknown whether the change was made: other nodes read what is there.
         self.append_to_completion(&sent).await?;
         if !applied? {
@@ -140,19 +142,20 @@ impl CqlLinks {
         Ok(())
     }
 
-    /// Sends the LWT until its outcome is known, or the store closes.
-    async fn apply(&self, sent: &SentChange<'_>) -> Result<bool, StoreError> {
-        let (began, mut appended) = (Instant::now(), Instant::now());
+    /// Sends the LWT until its outcome is known, or the store closes. `appended`: the [`uptime`] before the change's entry was appended.
+    async fn apply(&self, sent: &SentChange<'_>, mut appended: Duration) -> Result<bool, StoreError> {
+        let began = Instant::now();
         let mut may_be_applied = false;
         loop {
-            // Also after a pause of this process: other nodes must watch the link when the LWT is sent.
-            if appended.elapsed() >= APPEND_EVERY {
+            // Also after a pause of this process or its machine: other nodes must watch the link when the LWT is sent.
+            if uptime().saturating_sub(appended) >= APPEND_EVERY {
                 self.report_if_unawaited(sent);
+                let before = uptime();
                 let entry = self.feed.append(sent.name, sent.id).await;
                 if !may_be_applied {
                     entry?;
                 }
-                appended = Instant::now();
+                appended = before;
             }
             let error = match self.cluster.cql.lwt(&self.cluster.statements.change_link, &sent.row).await {
                 Ok(true) => return Ok(true),
@@ -221,7 +224,7 @@ impl CqlLinks {
     /// Reports a change to this node whose caller was told that the outcome is unknown: it may have read the link
     /// meanwhile, and goes on reading it.
     fn report_if_unawaited(&self, sent: &SentChange<'_>) {
-        if !sent.caller_waits.load(Ordering::Acquire) {
+        if !sent.caller.is_waiting() {
             self.feed.report_here(sent.name, sent.id);
         }
     }

@@ -1,6 +1,5 @@
 //! The monthly count of a key's links: increased by LWT, for all waiting creations of this process at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use super::cluster::Cluster;
 use super::in_use::InUse;
 use super::lwt_quota::{KnownMonth, LwtClaim, LwtQuota, raise_count};
 use super::outcome::CqlError;
+use crate::caller::CallerState;
 use crate::domain::calendar::Month;
 use crate::domain::key::KeyId;
 use crate::domain::quota::MonthlyLimit;
@@ -66,7 +66,7 @@ struct WaitingCreation {
     /// How many links it has inserted.
     links: u64,
     limit: MonthlyLimit,
-    caller_waits: Arc<AtomicBool>,
+    caller: CallerState,
     counted: oneshot::Sender<CountedLinks>,
 }
 
@@ -227,11 +227,11 @@ impl LinkQuotas {
         quota: &LinkQuota,
         links: u64,
         limit: MonthlyLimit,
-        caller_waits: &Arc<AtomicBool>,
+        caller: &CallerState,
         inserting: Option<InsertingCreation>,
     ) -> Result<CountedLinks, StoreError> {
         let (counted, mut answer) = oneshot::channel();
-        let waiting = WaitingCreation { links, limit, caller_waits: Arc::clone(caller_waits), counted };
+        let waiting = WaitingCreation { links, limit, caller: caller.clone(), counted };
         quota.waiting().push(waiting);
         drop(inserting);
         let _claiming = quota.claiming.lock().await;
@@ -337,7 +337,7 @@ fn counted_in(answers: &[CountedLinks]) -> u64 {
 fn share(used: u64, waiting: &[WaitingCreation]) -> Vec<CountedLinks> {
     let mut used = used;
     let answers = waiting.iter().map(|waiting| {
-        if !waiting.caller_waits.load(Ordering::Acquire) {
+        if !waiting.caller.is_waiting() {
             return CountedLinks::Abandoned;
         }
         let counted = waiting.limit.map_or(waiting.links, |limit| waiting.links.min(limit.saturating_sub(used)));
@@ -350,21 +350,24 @@ fn share(used: u64, waiting: &[WaitingCreation]) -> Vec<CountedLinks> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caller::CallerGuard;
 
     #[test]
     fn creations_share_what_the_limit_allows_in_the_order_of_their_inserting() {
-        let waiting = |links, limit, caller_waits| {
+        let (_guard, waits) = CallerGuard::new();
+        let (_, gave_up) = CallerGuard::new();
+        let waiting = |links, limit, caller: &CallerState| {
             let (counted, _) = oneshot::channel();
-            WaitingCreation { links, limit, caller_waits: Arc::new(AtomicBool::new(caller_waits)), counted }
+            WaitingCreation { links, limit, caller: caller.clone(), counted }
         };
         let first = |counted, used| CountedLinks::First { counted, used };
         let all = [
-            waiting(1, Some(10), true),
-            waiting(5, Some(10), true),
-            waiting(3, Some(10), false),
-            waiting(5, Some(10), true),
-            waiting(1, Some(10), true),
-            waiting(2, None, true),
+            waiting(1, Some(10), &waits),
+            waiting(5, Some(10), &waits),
+            waiting(3, Some(10), &gave_up),
+            waiting(5, Some(10), &waits),
+            waiting(1, Some(10), &waits),
+            waiting(2, None, &waits),
         ];
         let answers = share(3, &all);
         let expected = [first(1, 4), first(5, 9), CountedLinks::Abandoned, first(1, 10), first(0, 10), first(2, 12)];

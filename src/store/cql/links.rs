@@ -6,7 +6,6 @@
 //! that the network delivers late would be applied.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::try_join;
 use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
@@ -22,6 +21,7 @@ use super::link_quota::{CountedLinks, LinkQuotas};
 use super::link_remains::{NameKeeper, RemainsRow};
 use super::link_times::LinkTimesTable;
 use super::outcome::CqlError;
+use crate::caller::{CallerGuard, CallerState};
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
@@ -56,23 +56,6 @@ pub(super) fn name_taken_over() -> StoreError {
 /// The error of work that was given up with its caller.
 pub(super) fn cancelled() -> StoreError {
     StoreError::Unavailable("its caller was cancelled".into())
-}
-
-/// A caller that waits for a creation or a change.
-pub(super) struct CallerGuard(Arc<AtomicBool>);
-
-impl CallerGuard {
-    /// Also returns what tells the work whether the caller still waits.
-    pub fn new() -> (Self, Arc<AtomicBool>) {
-        let caller_waits = Arc::new(AtomicBool::new(true));
-        (Self(Arc::clone(&caller_waits)), caller_waits)
-    }
-}
-
-impl Drop for CallerGuard {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 impl CqlLinks {
@@ -130,15 +113,15 @@ impl CqlLinks {
             None => None,
             Some(slug) => Some(self.alone_with(slug).await?),
         };
-        let (_awaited, caller_waits) = CallerGuard::new();
+        let (_guard, caller) = CallerGuard::new();
         let store = Arc::clone(self);
         self.run_to_completion(async move {
             let _alone = alone;
             let made = match link.slug {
-                None => store.make_and_count(&link, limit, &caller_waits).await.map(|(count, _)| count),
-                Some(slug) => Box::pin(store.make_with_slug(link.clone(), slug, limit, &caller_waits)).await,
+                None => store.make_and_count(&link, limit, &caller).await.map(|(count, _)| count),
+                Some(slug) => Box::pin(store.make_with_slug(link.clone(), slug, limit, &caller)).await,
             };
-            if !caller_waits.load(Ordering::Acquire) {
+            if !caller.is_waiting() {
                 // Its caller may have looked the name up meanwhile.
                 store.feed.report_here(link.name(), link.id);
             }
@@ -158,14 +141,14 @@ impl CqlLinks {
         &self,
         link: &Link,
         limit: MonthlyLimit,
-        caller_waits: &Arc<AtomicBool>,
+        caller: &CallerState,
     ) -> Result<(u64, Uuid), CreateLinkError> {
         let quota = self.quotas.of(link.owner, link.created_at.month());
         let exceeded = |current| CreateLinkError::QuotaExceeded { limit: limit.unwrap_or(current), current };
         let _place = self.quotas.enter(&quota, limit).await?.map_err(exceeded)?;
         let inserting = quota.inserting();
         let claim = self.insert_new(link, None).await?.ok_or(CreateLinkError::NameTaken)?;
-        match self.quotas.count(&quota, 1, limit, caller_waits, Some(inserting)).await? {
+        match self.quotas.count(&quota, 1, limit, caller, Some(inserting)).await? {
             CountedLinks::First { counted: 0, used } => {
                 self.remove_link(link, claim).await?;
                 Err(exceeded(used))
@@ -205,7 +188,7 @@ impl CqlLinks {
         link: Link,
         slug: LinkName,
         limit: MonthlyLimit,
-        caller_waits: &Arc<AtomicBool>,
+        caller: &CallerState,
     ) -> Result<u64, CreateLinkError> {
         let mut kept = None;
         if let Some(id) = slug.as_id() {
@@ -216,7 +199,7 @@ impl CqlLinks {
                 Err(CreateLinkError::NameTaken)
             } else {
                 let with_own_id = Link { id, ..link.clone() };
-                self.make_and_count(&with_own_id, limit, caller_waits).await
+                self.make_and_count(&with_own_id, limit, caller).await
             };
             match made {
                 Err(CreateLinkError::NameTaken) => kept = self.kept_by_id(id, &slug).await?,
@@ -234,7 +217,7 @@ impl CqlLinks {
             Taking::Busy => return Err(busy().into()),
         };
         let link = Link { revision: taken.revision, ..link };
-        let (count, claim) = match self.make_and_count(&link, limit, caller_waits).await {
+        let (count, claim) = match self.make_and_count(&link, limit, caller).await {
             Ok(made) => made,
             Err(error) => {
                 // If it is `NameTaken`, the generated id is taken: the caller draws another one.

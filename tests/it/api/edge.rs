@@ -74,6 +74,8 @@ async fn lengths_that_lie_and_broken_chunks_are_answered_400() {
         shorten("Transfer-Encoding: chunked\r\n", "-2\r\n{}\r\n0\r\n\r\n"),
         shorten("Transfer-Encoding: chunked\r\n", "ffffffffffffffffff\r\n"),
         shorten("Transfer-Encoding: chunked\r\n", "2\r\n{}garbage\r\n"),
+        shorten("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\n"),
+        shorten("Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\nX: y\n\r\n"),
     ];
     for bytes in malformed {
         let mut answers = Raw::exchange(server.address, &bytes).await;
@@ -214,6 +216,59 @@ async fn slow_heads_and_slow_bodies_are_answered_408() {
     };
     tokio::join!(slow_head, slow_second_head, trickled_second_head, slow_body);
     assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[apply(on_each_store)]
+async fn a_body_that_never_ends_holds_no_connection() {
+    let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s").start();
+    let endless = async |line: &str, fields: &str, chunks: &str, status: u16| {
+        let mut raw = Raw::connect(server.address).await;
+        raw.send(
+            format!("{line} HTTP/1.1\r\nHost: x\r\n{fields}Transfer-Encoding: chunked\r\n\r\n{chunks}").as_bytes(),
+        )
+        .await;
+        raw.answer().await.unwrap().expect(status);
+        // No second answer to the same request.
+        assert!(raw.answer().await.is_none(), "{line} {fields} {chunks}");
+    };
+    let trickled = async {
+        let mut raw = Raw::connect(server.address).await;
+        raw.send(b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+        raw.answer().await.unwrap().expect(200);
+        let began = Instant::now();
+        while raw.stream.write_all(b"1\r\nx\r\n").await.is_ok() {
+            assert!(began.elapsed() < SOON, "it is still open");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let key = format!("X-API-Key: {ROOT_KEY}\r\n");
+    tokio::join!(
+        endless("GET /", "", "", 200),
+        endless("GET /", "Connection: close\r\n", "5\r\nab", 200),
+        endless("GET /usage", "", "", 401),
+        endless("GET /nothing/here", "", "0\r\nX: y\r\n", 404),
+        endless("POST /shorten", &key, "1\r\n{\r\n", 408),
+        trickled,
+    );
+}
+
+#[apply(on_each_store)]
+async fn a_client_that_reads_nothing_for_longer_than_the_time_for_a_head_gets_all_of_its_answers() {
+    let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s").start();
+    let mut stream = connect_with_a_small_buffer(&server).await;
+    // More than both kernels take.
+    let asked = [plain("GET /", "").repeat(4_000), plain("GET /", "Connection: close\r\n")].concat();
+    let (mut reading, mut writing) = stream.split();
+    let mut received = Vec::new();
+    let read = async {
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        reading.read_to_end(&mut received).await
+    };
+    let (written, read) = tokio::join!(writing.write_all(asked.as_bytes()), read);
+    written.unwrap();
+    read.unwrap();
+    let count = |text: &[u8]| received.windows(text.len()).filter(|window| *window == text).count();
+    assert_eq!((count(b"HTTP/1.1 200"), count(b"HTTP/1.1 408")), (4_001, 0));
 }
 
 #[apply(on_each_store)]

@@ -9,7 +9,8 @@ use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use signpost::store::faulty::{FaultSwitch, FaultyStore};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::support::client::{Answer, Client};
 use crate::support::keys::{standing, text};
@@ -31,6 +32,39 @@ fn lines(answer: &Answer) -> Vec<Value> {
     let text = answer.text();
     assert!(text.is_empty() || text.ends_with('\n'));
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// All bytes of an answer, until the server closes.
+async fn bytes_of(server: &Server, line: &str) -> String {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let request = format!("{line}\r\nHost: x\r\nX-API-Key: {ROOT_KEY}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[apply(on_each_store)]
+async fn a_client_of_http_1_0_gets_an_export_without_chunks() {
+    let server = Server::start();
+    let id = server.root().any_link().await;
+    let (head, body) = {
+        let answer = bytes_of(&server, "GET /exports/links HTTP/1.0").await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_lowercase(), body.to_owned())
+    };
+    assert!(!head.contains("transfer-encoding") && !head.contains("content-length"), "{head}");
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["short_id"], id);
+}
+
+#[apply(on_each_store)]
+async fn the_length_of_an_answer_that_is_made_while_it_is_sent_is_not_told_to_head() {
+    let server = Server::start();
+    for path in ["/exports/links", "/hits/stream"] {
+        let answer = bytes_of(&server, &format!("HEAD {path} HTTP/1.1")).await.to_lowercase();
+        assert!(answer.starts_with("http/1.1 200"), "{answer}");
+        assert!(!answer.contains("content-length") && answer.ends_with("\r\n\r\n"), "{answer}");
+    }
 }
 
 #[apply(on_each_store)]

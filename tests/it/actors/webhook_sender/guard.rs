@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::process::Command;
 
 use hickory_proto::rr::RecordType;
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::*;
 use crate::support::name_server::{NameServer, Reply};
@@ -133,6 +133,24 @@ async fn a_permitted_address_that_is_down_does_not_lead_to_a_refused_one() {
     settings.lookup = ScriptedLookup::new([&[OPEN, BLOCKED]]);
     assert_eq!(sender(settings).send(request(&url)).await, Err(SendFailure::ConnectionRefused));
     assert_eq!(trap.connections(), 0);
+}
+
+#[tokio::test]
+async fn an_address_that_never_answers_leaves_time_for_the_next_one() {
+    let receiver = Receiver::start(Behaviour::Answer(OK.into())).await;
+    // Its queue of connections is full, so the kernel drops what comes.
+    let silent = TcpSocket::new_v4().unwrap();
+    silent.bind((BLOCKED, receiver.address.port()).into()).unwrap();
+    let silent = silent.listen(0).unwrap();
+    let address = silent.local_addr().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(stream) = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+        queued.push(stream.unwrap());
+    }
+    let mut settings = settings_of(guard("127.0.0.0/8"));
+    settings.timeout = Duration::from_secs(2);
+    settings.lookup = ScriptedLookup::new([&[BLOCKED, OPEN]]);
+    assert_eq!(sender(settings).send(request(&receiver.url_of("example.com"))).await, Ok(200));
 }
 
 #[tokio::test]
