@@ -21,9 +21,6 @@ const INSERT: &str = "INSERT INTO links (id, claim, owner, created_at, target, d
 const PUT_DAY: &str = "INSERT INTO link_days (link, day, writer, desktop, mobile, tablet, upto) \
                        VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
 const READ: &str = "SELECT id, owner, created_at, target, data, webhooks, tracked FROM links WHERE id = ?";
-const IDLE_WITHIN: Duration = Duration::from_mins(2);
-/// Empty answers in a row: by then each node has answered some of the requests.
-const IDLE_ANSWERS: u32 = 10;
 /// As many as the store has under way for one flush.
 const ROWS_IN_FLIGHT: usize = 128;
 
@@ -50,20 +47,6 @@ impl Bare {
         let insert_by_lwt = prepare(format!("{INSERT} IF NOT EXISTS"), false).await;
         let (read, put_day) = (prepare(READ.to_owned(), true).await, prepare(PUT_DAY.to_owned(), true).await);
         Self { session: Arc::new(session), insert, insert_by_lwt, read, put_day, next: AtomicU64::new(0) }
-    }
-
-    /// Waits until no node compacts what earlier parts have written. Only Cassandra has this table.
-    pub async fn idle(&self) {
-        let (mut idle_answers, begun) = (0, Instant::now());
-        while idle_answers < IDLE_ANSWERS {
-            assert!(begun.elapsed() < IDLE_WITHIN, "the engine compacts for too long");
-            let Ok(tasks) = self.session.query_unpaged("SELECT kind FROM system_views.sstable_tasks", ()).await else {
-                return;
-            };
-            let is_idle = tasks.into_rows_result().unwrap().rows_num() == 0;
-            idle_answers = if is_idle { idle_answers + 1 } else { 0 };
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
     }
 
     pub async fn insert(&self, seconds: f64) -> Done {

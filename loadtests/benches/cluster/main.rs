@@ -2,7 +2,7 @@
 //! same kind on the same cluster.
 //!
 //! ```text
-//! cargo bench -p loadtests --bench cluster -- [--nodes 1|3] [--seconds S] [--rounds N] [--out FILE]
+//! cargo bench -p loadtests --bench cluster -- [--nodes 1|3] [--keys N] [--seconds S] [--rounds N] [--out FILE]
 //! ```
 //!
 //! Starts the engine of the tests (`tests/cluster/up`), or uses the nodes that `SIGNPOST_TEST_CQL_NODES` names. Prints a
@@ -56,6 +56,9 @@ struct Options {
     /// How long each part of a round takes.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
+    /// Keys that create links. Each creation is counted in the month of its key, and those of one key that wait are counted together.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..))]
+    keys: u8,
     /// Rows in one flush of the counters.
     #[arg(long, default_value_t = 20_000)]
     rows: u32,
@@ -170,7 +173,7 @@ async fn run(options: &Options) -> String {
     let engine = Engine::start(options.nodes);
     let home = Home::durable("cluster");
     let load_before = measure::load();
-    let through = Through::open(&program, &engine, &home.0).await;
+    let through = Through::open(&program, &engine, &home.0, options.keys).await;
     let bare = Bare::open(&engine, through::KEYSPACE).await;
     let mut parts = Parts::default();
     let seconds = options.seconds;
@@ -180,23 +183,23 @@ async fn run(options: &Options) -> String {
             // What the engine compiles and caches on the way was part of the round before.
             parts = Parts::default();
         }
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.bare_lwts.measure(&engine, bare.insert_by_lwt(seconds)).await;
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.creations.measure(&engine, through.create(seconds)).await;
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.single_creations.measure(&engine, through.create_one_by_one(seconds)).await;
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.bulk_creations.measure(&engine, through.create_in_bulk(seconds)).await;
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.bare_inserts.measure(&engine, bare.insert(seconds)).await;
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.bare_reads.measure(&engine, bare.read(seconds, through.links())).await;
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.redirects.measure(&engine, async { through.redirect(seconds) }).await;
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.bare_rows.measure(&engine, bare.write_rows(options.rows, round)).await;
-        bare.idle().await;
+        engine.idle(through::KEYSPACE).await;
         parts.rows_anew.measure(&engine, through.flush(options.rows, round)).await;
         parts.rows_again.measure(&engine, through.flush(options.rows, round)).await;
         for (name, part) in parts.rows() {
@@ -223,19 +226,21 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
     let (seconds, rows) = (options.seconds, options.rows);
     let mut text = format!(
         "# The store on a CQL cluster\n\n\
-         - Command: `cargo bench -p loadtests --bench cluster -- --nodes {} --rounds {} --seconds {seconds} --rows {rows}`\n\
+         - Command: `cargo bench -p loadtests --bench cluster -- --nodes {} --keys {} --rounds {} --seconds {seconds} --rows {rows}`\n\
          - Date: {} UTC. Commit: {}\n- Machine: {}\n- Engine: {}\n- Load average before / after: {load_before} / {}\n\
          - Engine, program and client share these cores.\n\n\
-         {IN_FLIGHT} requests in flight, by turns in {} rounds; consistency LOCAL_QUORUM, LWTs LOCAL_SERIAL, for both.\n\n\
+         {IN_FLIGHT} requests in flight, creations by {} keys, by turns in {} rounds; consistency LOCAL_QUORUM, LWTs LOCAL_SERIAL, for both.\n\n\
          CPU is that of the engine for one operation, in µs.\n\n\
          | | a second: min | median | max | CPU: min | median | max |\n|---|---|---|---|---|---|---|\n",
         options.nodes,
+        options.keys,
         options.rounds,
         measure::output_of("date", &["-u", "+%Y-%m-%d %H:%M"]),
         measure::commit(),
         measure::machine(home),
         engine.description(),
         measure::load(),
+        options.keys,
         options.rounds,
     );
     for (name, part) in parts.rows() {

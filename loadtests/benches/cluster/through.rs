@@ -27,8 +27,6 @@ use uuid::Uuid;
 use super::{Done, IN_FLIGHT};
 
 pub const KEYSPACE: &str = "loadtest";
-/// Keys that make links at once; a month is counted for each.
-const OWNERS: u64 = 8;
 /// Links of one bulk creation.
 const BULK: u32 = 500;
 /// Links that redirects ask for, far more than the program's cache holds in this test.
@@ -45,7 +43,7 @@ pub struct Through {
 }
 
 impl Through {
-    pub async fn open(program: &Program, engine: &Engine, home: &Path) -> Self {
+    pub async fn open(program: &Program, engine: &Engine, home: &Path, keys: u8) -> Self {
         let settings = ScyllaSettings::new(engine.nodes().to_vec(), KEYSPACE.to_owned());
         let session = connect(&settings).await.unwrap();
         migrate::migrate(&session, KEYSPACE, engine.replication_factor(), None).await.unwrap();
@@ -54,7 +52,7 @@ impl Through {
         let no_cache = ("SIGNPOST_CACHE__LINKS".to_owned(), "1".to_owned());
         let settings = engine.settings_of_program(KEYSPACE).into_iter().chain([no_cache]).collect::<Vec<_>>();
         let program = Product::start(program, home, &settings);
-        let owners = (0..OWNERS).map(|_| KeyId(Uuid::now_v7())).collect();
+        let owners = (0..keys).map(|_| KeyId(Uuid::now_v7())).collect();
         let mut through = Self {
             store,
             program,

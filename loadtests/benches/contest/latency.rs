@@ -21,6 +21,9 @@ const MORE: u32 = 2;
 /// Of ten rounds, in how many the program is to be no worse than nginx.
 const IN_MOST_ROUNDS: (usize, usize) = (9, 10);
 
+/// The record peer, measured a second time in each round: how far two measurements of the same server lie apart.
+const AGAIN: &str = "nginx, log, again";
+
 /// Each round's run of one contestant.
 pub struct Latencies {
     pub title: String,
@@ -65,11 +68,13 @@ pub fn table(all: &[Latencies], peer: &Latencies) -> String {
 pub fn measure(contest: &Contest, field: &Field, block: &Block, report: &mut Report) -> Result<(), String> {
     let per_second = block.of(RECORD).figures(RATE).median() / 2.0;
     let hot = contest.requests().hot();
-    let mut all: Vec<Latencies> = field.servers().map(|server| Latencies::new(server.name)).collect();
+    let record = field.servers().find(|server| server.name == RECORD).expect("the record peer");
+    let measured = || field.servers().map(|server| (server, server.name)).chain([(record, AGAIN)]);
+    let mut all: Vec<Latencies> = measured().map(|(_, title)| Latencies::new(title)).collect();
     for _ in 0..contest.options.rounds * MORE {
         let mut pieces = vec![Vec::new(); all.len()];
         for _ in 0..contest.options.seconds / PIECE_SECONDS {
-            for ((server, latencies), pieces) in field.servers().zip(&all).zip(&mut pieces) {
+            for ((server, title), pieces) in measured().zip(&mut pieces) {
                 let before = server.operator.as_ref().map(operator::Operator::counts);
                 let seconds = f64::from(PIECE_SECONDS);
                 let kept = open_loop::run(server.address, &hot.texts, per_second, seconds, 302)?;
@@ -80,7 +85,7 @@ pub fn measure(contest: &Contest, field: &Field, block: &Block, report: &mut Rep
                         return Err(format!("{} redirects were answered, and counted are {counts:?}", kept.answered));
                     }
                 }
-                contest.doubt(report, kept.check(&latencies.title))?;
+                contest.doubt(report, kept.check(title))?;
                 pieces.push(kept);
             }
         }
@@ -98,6 +103,13 @@ pub fn measure(contest: &Contest, field: &Field, block: &Block, report: &mut Rep
          {PIECE_SECONDS} s of each, by turns; its percentiles are the medians of theirs, and its longest is the longest of all.\n\n"
     ));
     report.add(&table(&all, of(RECORD)));
+    let again = of(AGAIN).times(of(RECORD), P99);
+    let no_worse = again.0.iter().filter(|ratio| **ratio <= 1.0).count();
+    report.add(&format!(
+        "\"{AGAIN}\" is the same server as \"{RECORD}\", measured once more in each round: its p99 is no worse than its own in {no_worse} of {} \
+         rounds.\n\n",
+        again.0.len()
+    ));
     report.plot(
         "latency",
         &format!("p99 at {per_second:.0} redirects a second, pinned"),

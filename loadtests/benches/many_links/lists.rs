@@ -45,6 +45,7 @@ pub fn measure(stores: &Stores, options: &Options, bounds: &mut Vec<Bound>) -> S
     for seen in &all {
         seen.product.settle();
     }
+    stores.settle();
     for round in 0..=options.rounds {
         eprintln!("lists: round {round} of {}", options.rounds);
         if round == 1 {

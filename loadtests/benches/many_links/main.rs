@@ -104,11 +104,23 @@ impl Stores {
         let Some(engine) = &self.engine else {
             return Product::start(&self.program, &home, &product::settings());
         };
-        let settings = engine.settings_of_program(&format!("many_links_{}_{number}", std::process::id()));
+        let settings = engine.settings_of_program(&keyspace(number));
         let migrated = self.program.plain(&settings).current_dir(&home).arg("migrate").status().unwrap();
         assert!(migrated.success(), "signpost migrate");
         Product::start(&self.program, &home, &settings)
     }
+
+    /// Waits until the engine of a cluster has written and merged all that was created.
+    fn settle(&self) {
+        let Some(engine) = &self.engine else { return };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(engine.idle(&keyspace(0)));
+    }
+}
+
+/// The keyspace of the program that was started so late.
+fn keyspace(number: u32) -> String {
+    format!("many_links_{}_{number}", std::process::id())
 }
 
 /// A figure that is to be reached.
