@@ -6,13 +6,26 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
-use signpost::store::cql::session::{ScyllaSettings, connect};
+use scylla::client::session::Session;
 
 use crate::{home, measure, product};
 
-const IDLE_WITHIN: Duration = Duration::from_mins(10);
 /// Empty answers in a row: by then each node has answered some of the requests.
 const IDLE_ANSWERS: u32 = 10;
+
+/// Waits until no node compacts what was written before. Only Cassandra has this table; for other engines this does not wait.
+pub async fn idle(session: &Session, within: Duration) {
+    let (mut idle_answers, begun) = (0, Instant::now());
+    while idle_answers < IDLE_ANSWERS {
+        assert!(begun.elapsed() < within, "the engine compacts for too long");
+        let Ok(tasks) = session.query_unpaged("SELECT kind FROM system_views.sstable_tasks", ()).await else {
+            return;
+        };
+        let is_idle = tasks.into_rows_result().unwrap().rows_num() == 0;
+        idle_answers = if is_idle { idle_answers + 1 } else { 0 };
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
 
 /// Nodes that are there, or were started and end with this process.
 pub struct Engine {
@@ -58,21 +71,6 @@ impl Engine {
         ];
         let of_the_cluster = of_the_cluster.map(|(name, value)| (name.to_owned(), value.to_owned()));
         product::settings().into_iter().chain(of_the_cluster).collect()
-    }
-
-    /// Waits until no node flushes or compacts what was written before. Only Cassandra tells; of other engines this does not wait.
-    pub async fn idle(&self, keyspace: &str) {
-        let session = connect(&ScyllaSettings::new(self.nodes.clone(), keyspace.to_owned())).await.unwrap();
-        let (mut idle_answers, begun) = (0, Instant::now());
-        while idle_answers < IDLE_ANSWERS {
-            assert!(begun.elapsed() < IDLE_WITHIN, "the engine compacts for too long");
-            let Ok(tasks) = session.query_unpaged("SELECT kind FROM system_views.sstable_tasks", ()).await else {
-                return;
-            };
-            let is_idle = tasks.into_rows_result().unwrap().rows_num() == 0;
-            idle_answers = if is_idle { idle_answers + 1 } else { 0 };
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
     }
 
     /// CPU time of all nodes since their start, in microseconds; of nodes that this process has not started it is not known.

@@ -22,7 +22,7 @@ pub struct ScyllaConfig {
     pub nodes: Vec<CqlNode>,
     /// The keyspace of all tables: a lowercase letter, then lowercase letters, digits and underscores.
     pub keyspace: String,
-    /// The datacenter whose nodes are used. `None`: nodes of any.
+    /// The datacenter whose nodes are used. `None`: the nodes of all datacenters.
     pub datacenter: Option<String>,
     /// Copies of each row in the datacenter, used when the keyspace is created.
     pub replication_factor: u32,

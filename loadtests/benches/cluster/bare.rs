@@ -14,13 +14,14 @@ use signpost::store::cql::session::{ScyllaSettings, connect};
 use uuid::Uuid;
 
 use super::{Done, IN_FLIGHT};
-use loadtests::engine::Engine;
+use loadtests::engine::{self, Engine};
 
 const INSERT: &str = "INSERT INTO links (id, claim, owner, created_at, target, data, webhooks, tracked) \
                       VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 const PUT_DAY: &str = "INSERT INTO link_days (link, day, writer, desktop, mobile, tablet, upto) \
                        VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
 const READ: &str = "SELECT id, owner, created_at, target, data, webhooks, tracked FROM links WHERE id = ?";
+const IDLE_WITHIN: Duration = Duration::from_mins(2);
 /// As many as the store has under way for one flush.
 const ROWS_IN_FLIGHT: usize = 128;
 
@@ -47,6 +48,11 @@ impl Bare {
         let insert_by_lwt = prepare(format!("{INSERT} IF NOT EXISTS"), false).await;
         let (read, put_day) = (prepare(READ.to_owned(), true).await, prepare(PUT_DAY.to_owned(), true).await);
         Self { session: Arc::new(session), insert, insert_by_lwt, read, put_day, next: AtomicU64::new(0) }
+    }
+
+    /// Waits until no node compacts what earlier parts have written.
+    pub async fn idle(&self) {
+        engine::idle(&self.session, IDLE_WITHIN).await;
     }
 
     pub async fn insert(&self, seconds: f64) -> Done {

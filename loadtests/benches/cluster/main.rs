@@ -183,23 +183,23 @@ async fn run(options: &Options) -> String {
             // What the engine compiles and caches on the way was part of the round before.
             parts = Parts::default();
         }
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.bare_lwts.measure(&engine, bare.insert_by_lwt(seconds)).await;
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.creations.measure(&engine, through.create(seconds)).await;
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.single_creations.measure(&engine, through.create_one_by_one(seconds)).await;
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.bulk_creations.measure(&engine, through.create_in_bulk(seconds)).await;
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.bare_inserts.measure(&engine, bare.insert(seconds)).await;
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.bare_reads.measure(&engine, bare.read(seconds, through.links())).await;
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.redirects.measure(&engine, async { through.redirect(seconds) }).await;
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.bare_rows.measure(&engine, bare.write_rows(options.rows, round)).await;
-        engine.idle(through::KEYSPACE).await;
+        bare.idle().await;
         parts.rows_anew.measure(&engine, through.flush(options.rows, round)).await;
         parts.rows_again.measure(&engine, through.flush(options.rows, round)).await;
         for (name, part) in parts.rows() {

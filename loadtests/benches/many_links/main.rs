@@ -31,16 +31,21 @@ use std::cell::Cell;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use loadtests::{
-    engine::Engine,
+    engine::{self, Engine},
     head::Head,
     home::{self, Home},
     product::{self, Product},
     program::Program,
 };
 use serde_json::{Value, json};
+use signpost::store::cql::session::{ScyllaSettings, connect};
+
+/// How long the engine may take to merge a million links.
+const IDLE_WITHIN: Duration = Duration::from_mins(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Scenario {
@@ -104,7 +109,7 @@ impl Stores {
         let Some(engine) = &self.engine else {
             return Product::start(&self.program, &home, &product::settings());
         };
-        let settings = engine.settings_of_program(&keyspace(number));
+        let settings = engine.settings_of_program(&format!("many_links_{}_{number}", std::process::id()));
         let migrated = self.program.plain(&settings).current_dir(&home).arg("migrate").status().unwrap();
         assert!(migrated.success(), "signpost migrate");
         Product::start(&self.program, &home, &settings)
@@ -114,13 +119,11 @@ impl Stores {
     fn settle(&self) {
         let Some(engine) = &self.engine else { return };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(engine.idle(&keyspace(0)));
+        runtime.block_on(async {
+            let session = connect(&ScyllaSettings::new(engine.nodes().to_vec(), "system".to_owned())).await.unwrap();
+            engine::idle(&session, IDLE_WITHIN).await;
+        });
     }
-}
-
-/// The keyspace of the program that was started so late.
-fn keyspace(number: u32) -> String {
-    format!("many_links_{}_{number}", std::process::id())
 }
 
 /// A figure that is to be reached.

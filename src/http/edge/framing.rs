@@ -35,8 +35,8 @@ enum Chunks {
     Trailer(TrailerState),
 }
 
-/// Where a trailer stands. A line ends in CR and LF. Some take an LF alone for an end, and the dispatcher takes it for a part of the line:
-/// then they would disagree on where the next request begins. So such a request is refused.
+/// Where a trailer stands. A line ends in CR and LF. Some proxies take an LF alone for the end of a line, and the dispatcher takes it
+/// for a part of the line: they would disagree on where the next request begins. So such a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrailerState {
     LineBegins,

@@ -215,7 +215,7 @@ impl ErrorRewritingStream {
     }
 
     /// Whether the client has sent a part of a request and not the rest of it.
-    fn owes_bytes(&self) -> bool {
+    fn is_request_incomplete(&self) -> bool {
         if self.framing.is_at_head() { !self.inbox.is_empty() && !self.may_return } else { !self.framing.is_whole() }
     }
 
@@ -286,7 +286,7 @@ impl AsyncRead for ErrorRewritingStream {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(read) => Poll::Ready(read.map(|_| ())),
-            Poll::Pending if self.owes_bytes() && self.is_overdue(context) => {
+            Poll::Pending if self.is_request_incomplete() && self.is_overdue(context) => {
                 if self.is_answered() {
                     self.ending = Some(FinalAnswer::new(Vec::new()));
                 } else {
@@ -341,7 +341,7 @@ impl AsyncWrite for ErrorRewritingStream {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The dispatcher flushes when all that it had to write is written.
         self.answered();
-        if self.is_answered() && self.owes_bytes() {
+        if self.is_answered() && self.is_request_incomplete() {
             // No handler reads the rest of the body, and it may never come. The timer wakes the dispatcher, which reads then.
             self.is_overdue(context);
         }

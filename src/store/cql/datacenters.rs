@@ -18,7 +18,7 @@ pub enum DatacenterFault {
     Consistency,
     #[error(
         "a keyspace in several datacenters needs scylla.datacenter, or scylla.consistency = \"QUORUM\" and \
-         scylla.serial_consistency = \"SERIAL\": else quotas and names are settled in several datacenters apart"
+         scylla.serial_consistency = \"SERIAL\": else each datacenter decides on quotas and names by itself"
     )]
     NotNamed,
 }

@@ -184,8 +184,8 @@ impl Deliveries {
                 return Err(lost_queue());
             }
             self.write_states(new.into_iter().map(|(id, state)| Change::new(id, state, queue)), Writing::First).await
-        };
-        let written = written.await;
+        }
+        .await;
         if written.is_err() || !self.leases.queues.is_held(queue) {
             self.mark_doubtful(queue, due.iter().map(|due| due.due_at));
         }

@@ -48,13 +48,11 @@ async fn bytes_of(server: &Server, line: &str) -> String {
 async fn a_client_of_http_1_0_gets_an_export_without_chunks() {
     let server = Server::start();
     let id = server.root().any_link().await;
-    let (head, body) = {
-        let answer = bytes_of(&server, "GET /exports/links HTTP/1.0").await;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.to_lowercase(), body.to_owned())
-    };
+    let answer = bytes_of(&server, "GET /exports/links HTTP/1.0").await;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let head = head.to_lowercase();
     assert!(!head.contains("transfer-encoding") && !head.contains("content-length"), "{head}");
-    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["short_id"], id);
+    assert_eq!(serde_json::from_str::<Value>(body).unwrap()["short_id"], id);
 }
 
 #[apply(on_each_store)]
