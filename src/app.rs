@@ -19,6 +19,7 @@ mod open_files;
 mod opening;
 mod pages;
 mod probe;
+mod removal_time;
 mod store_state;
 mod transfer;
 mod watched_file;
@@ -38,7 +39,7 @@ use self::named_files::NamedFiles;
 use crate::actors::hit_counter::{CountAll, HitCounter};
 use crate::actors::key_shard::{KeyShards, ShardStartError};
 use crate::actors::supervisor::{Handle, Supervisor};
-use crate::clock::Clock;
+use crate::clock::removal::RemovalClock;
 use crate::config::{Config, SettingError, StoreKind};
 use crate::domain::bots::SharedBotRules;
 use crate::domain::link::BaseUrl;
@@ -174,7 +175,9 @@ struct Parts {
     public: PublicServer,
     admin: AdminServer,
     api: Arc<Api>,
-    clock: Clock,
+    removal_clock: Arc<RemovalClock>,
+    /// The file with its time.
+    removal_time: PathBuf,
     traces: Option<Arc<Traces>>,
     /// The file with the list of blocked hosts.
     blocked_hosts: Option<PathBuf>,
@@ -264,14 +267,16 @@ impl App {
             mut public,
             admin,
             api,
-            clock,
+            removal_clock,
+            removal_time,
             traces,
             blocked_hosts,
             bot_networks,
         } = self.parts;
         let mut chores = vec![
             tokio::spawn(flush_uses(Arc::clone(&authentication))),
-            tokio::spawn(drop_old_deliveries(store.clone(), clock)),
+            tokio::spawn(removal_time::keep(removal_time, Arc::clone(&removal_clock))),
+            tokio::spawn(drop_old_deliveries(store.clone(), removal_clock)),
             tokio::spawn(link_upkeep.run()),
             tokio::spawn(tidy_metrics(Arc::clone(&api.metrics))),
             tokio::spawn(keep_streams(Arc::clone(&api.hit_streams))),
@@ -364,7 +369,7 @@ async fn flush_uses(authentication: Arc<AuthenticationService>) {
     }
 }
 
-async fn drop_old_deliveries(store: Arc<dyn DeliveryStore>, clock: Clock) {
+async fn drop_old_deliveries(store: Arc<dyn DeliveryStore>, clock: Arc<RemovalClock>) {
     loop {
         match store.drop_deliveries(first_stored_day(clock.now())).await {
             Ok(true) => tokio::task::yield_now().await,

@@ -11,7 +11,7 @@ use super::limits::{client_limits, plans, rates, redirect_limiter, streams, unau
 use super::listeners::{Listeners, OperatorServer, serve_public};
 use super::named_files::NamedFiles;
 use super::opening::{self, OpenedNode};
-use super::{App, Parts, ShowSecrets, StartError, files, meters};
+use super::{App, Parts, ShowSecrets, StartError, files, meters, removal_time};
 use crate::actors::hit_counter::{CounterWakes, CountingState, HitCounter};
 use crate::actors::key_shard::exchange::Sharing;
 use crate::actors::key_shard::{DEFAULT_SHARDS, KeyShards};
@@ -20,6 +20,7 @@ use crate::actors::wake::DispatcherWake;
 use crate::cache::clock::CacheClock;
 use crate::cache::links::{LinkCache, LinkCacheSettings};
 use crate::clock::Clock;
+use crate::clock::removal::RemovalClock;
 use crate::config::{Config, PrivacyRespect};
 use crate::counting::aggregator::HitAggregator;
 use crate::counting::enrich::Enricher;
@@ -112,7 +113,13 @@ pub(super) async fn build(
         delete_expired_after: config.links.delete_expired_after,
         sheet_days: config.analytics.sheet_days,
     };
-    let link_upkeep = LinkUpkeep::new(core.store.clone(), Arc::clone(&cache), core.clock.clone(), settings);
+    let link_upkeep = LinkUpkeep::new(
+        core.store.clone(),
+        Arc::clone(&cache),
+        core.clock.clone(),
+        Arc::clone(&core.removal_clock),
+        settings,
+    );
     let tester = webhooks.pool.tester();
     let webhook_actions = WebhookActions::new(tester, core.store.clone(), wake, core.clock.clone());
     let api = ApiParts {
@@ -140,7 +147,8 @@ pub(super) async fn build(
         journal: counting.upkeep,
         arbiters: vec![webhooks.arbiter, counting.arbiter],
         api,
-        clock: core.clock,
+        removal_clock: core.removal_clock,
+        removal_time: files::removal_time(config),
         traces: core.traces,
         blocked_hosts: config.abuse.blocked_hosts.clone(),
         bot_networks: config.bots.networks.clone().map(|path| (path, core.bots)),
@@ -162,6 +170,7 @@ struct NodeCore {
     plans: Plans,
     guard: AddressGuard,
     clock: Clock,
+    removal_clock: Arc<RemovalClock>,
 }
 
 impl NodeCore {
@@ -193,6 +202,7 @@ impl NodeCore {
             base_url,
             plans: plans(config),
             guard: AddressGuard::new(config.webhooks.allowed_networks.clone()),
+            removal_clock: Arc::new(removal_time::open(&files::removal_time(config), seams.clock.clone())),
             clock: seams.clock,
         };
         Ok((core, journal))

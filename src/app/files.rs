@@ -35,3 +35,8 @@ pub fn master_key(config: &Config) -> PathBuf {
 pub fn node_id(config: &Config) -> PathBuf {
     config.data_dir.join("node.id")
 }
+
+/// The time by which old data is removed.
+pub fn removal_time(config: &Config) -> PathBuf {
+    config.data_dir.join("removal-time")
+}

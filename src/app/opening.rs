@@ -8,14 +8,14 @@ use super::store_state::StoreState;
 use super::{StartError, cluster, files, keys_on_disk, master_key, refused, writable};
 use crate::clock::Clock;
 use crate::config::{Config, StoreKind};
-use crate::domain::hit::NodeId;
+use crate::domain::hit::{HitCursor, NodeId};
 use crate::domain::vault::Vault;
 use crate::journal::{self, LockedDirectory};
 use crate::store::cql::migrate::Applied;
 use crate::store::cql::transfer::ScyllaTransfer;
 use crate::store::embedded::{EmbeddedStore, Opened};
 use crate::store::reach::Reach;
-use crate::store::{CountStore, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::transfer::TransferError;
 
 /// The files and the store of a node.
@@ -73,13 +73,16 @@ pub struct StoreToExport<S> {
 ///
 /// # Errors
 /// If the journal, the node's id or the store can't be read. What the store has can be exported all the same.
-pub async fn uncounted_hits(config: &Config, store: &EmbeddedStore) -> Result<u64, StartError> {
+pub async fn uncounted_hits(
+    config: &Config,
+    cursor: impl AsyncFnOnce(NodeId) -> Result<HitCursor, StoreError>,
+) -> Result<u64, StartError> {
     let journal = files::journal(config);
     if !journal.is_dir() {
         return Ok(0);
     }
     let Some(node) = keys_on_disk::known_node_id(&files::node_id(config))? else { return Ok(0) };
-    let counted = store.hit_cursor(node).await?.counted;
+    let counted = cursor(node).await?.counted;
     Ok(journal::lock_directory(&journal)?.uncounted_hits(node, counted)?)
 }
 

@@ -28,6 +28,7 @@ pub fn export<'a>(config: &'a Config, path: &'a Path) -> LocalBoxFuture<'a, Resu
 }
 
 async fn export_into(config: &Config, path: &Path) -> Result<Exported, StartError> {
+    use crate::store::CountStore;
     use crate::store::transfer::ExportSource;
 
     let now = Clock::system().now();
@@ -35,7 +36,7 @@ async fn export_into(config: &Config, path: &Path) -> Result<Exported, StartErro
         StoreKind::Embedded => {
             let opening::StoreToExport { store, has_master_key } = opening::embedded_to_export(config)?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
-            let uncounted_hits = opening::uncounted_hits(config, &store).await;
+            let uncounted_hits = opening::uncounted_hits(config, async |node| store.hit_cursor(node).await).await;
             let counts = transfer::export(&store, path, now).await;
             store.close().await;
             Ok(Exported { counts: counts?, leaves_deliveries, uncounted_hits, has_master_key })
@@ -43,9 +44,10 @@ async fn export_into(config: &Config, path: &Path) -> Result<Exported, StartErro
         StoreKind::Scylla => {
             let opening::StoreToExport { store, has_master_key } = opening::cluster_to_export(config).await?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
+            // Those of this node, if it has its data directory here. Where another one has begun a batch, the export fails.
+            let uncounted_hits = opening::uncounted_hits(config, async |node| store.hit_cursor(node).await).await;
             let counts = transfer::export(&store, path, now).await?;
-            // Where a node has not finished counting, the export fails.
-            Ok(Exported { counts, leaves_deliveries, uncounted_hits: Ok(0), has_master_key })
+            Ok(Exported { counts, leaves_deliveries, uncounted_hits, has_master_key })
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn watch(
     let reload = Arc::new(reload);
     tokio::spawn(async move {
         // The file may have changed since it was read: it is read once more.
-        let (mut known, mut has_warned) = (None, false);
+        let (mut known, mut warned) = (None, None);
         loop {
             let (from, reload) = (path.clone(), Arc::clone(&reload));
             // Also the look: a file system that is out of reach blocks.
@@ -54,11 +54,16 @@ pub(super) fn watch(
             known = before;
             match read {
                 None => {}
-                Some(Ok(Ok(()))) => (known, has_warned) = (Some(stamp), false),
+                Some(Ok(Ok(()))) => {
+                    known = Some(stamp);
+                    if warned.take().is_some() {
+                        tracing::info!(setting, path = %path.display(), "a file of the settings can be read again");
+                    }
+                }
                 // It is read again until that succeeds.
-                Some(Ok(Err(_))) if has_warned => {}
+                Some(Ok(Err(error))) if warned.as_ref() == Some(&error.to_string()) => {}
                 Some(Ok(Err(error))) => {
-                    has_warned = true;
+                    warned = Some(error.to_string());
                     tracing::warn!(setting, path = %path.display(), %error, "can't reload a file of the settings: its previous content stays in use");
                 }
                 Some(Err(_)) => known = Some(stamp),

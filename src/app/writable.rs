@@ -35,6 +35,7 @@ pub fn check(config: &Config) -> Result<(), StartError> {
         check_file(&files::bot_rules(config))?;
     }
     check_data_directory(config, &created)?;
+    check_file(&files::removal_time(config))?;
     let path = files::journal(config);
     check_directory(&path)?;
     match journal::files(&path) {

@@ -3,8 +3,9 @@
 //! A store without transactions may have a part of a batch when its node dies. The next life makes that batch again, from the same
 //! records and with the same rules: else a hit could be a bot's in one row and a person's in another.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl BotRulesFile {
             return Ok(());
         }
         let unfinished = self.path.with_extension("new");
-        let mut file = File::create(&unfinished)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(&encode(rules))?;
         file.sync_all()?;
         fs::rename(&unfinished, &self.path)?;

@@ -1,6 +1,7 @@
 //! Requests that are done once, however often they are sent: those with an `Idempotency-Key`.
 
 use std::fmt;
+use std::time::Duration;
 
 use ring::digest::{Context, SHA256};
 use uuid::Uuid;
@@ -10,6 +11,10 @@ use super::key::KeyId;
 
 /// How long the answer to such a request is kept, in milliseconds.
 pub const ANSWERS_KEPT_MILLIS: u64 = 24 * 60 * 60 * 1_000;
+
+/// How long after its creation began a link may still be made: a request with an `Idempotency-Key` may be repeated for
+/// a day, with the time of its first attempt.
+pub const CREATION_ENDS_AFTER: Duration = Duration::from_hours(48);
 
 /// Longest text of a key.
 const MAX_LENGTH: usize = 255;

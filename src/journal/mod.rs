@@ -151,6 +151,7 @@ impl LockedDirectory {
             appended: PerThread::default(),
             disk: DiskUse::default(),
             read_upto: AtomicU64::new(cursor.0),
+            left_upto: found.segments.iter().map(|old| old.header.end()).max().unwrap_or(Position(0)),
             directory_changed: AtomicBool::new(false),
             upkeep: OnceLock::new(),
             page_maker: OnceLock::new(),
@@ -270,6 +271,8 @@ struct SharedJournal {
     appended: PerThread<AtomicU64>,
     disk: DiskUse,
     read_upto: AtomicU64,
+    /// The end of the segments that earlier processes left.
+    left_upto: Position,
     /// Whether files were created or deleted since the directory was last synced.
     pub directory_changed: AtomicBool,
     /// The thread that creates spare segments.
@@ -420,7 +423,8 @@ impl SharedJournal {
     fn stats(&self) -> JournalStats {
         let ready_bytes =
             self.active().map_or(0, |segment| segment.ready_upto().saturating_sub(segment.reserved()) as u64);
-        let written_upto = lock(&self.live).back().map_or(Position(0), |segment| segment.position(segment.reserved()));
+        let written_upto =
+            lock(&self.live).back().map_or(self.left_upto, |segment| segment.position(segment.reserved()));
         JournalStats {
             appended: self.appended.all().map(|count| count.load(Ordering::Relaxed)).sum(),
             not_recorded: self.backoff.hits_not_recorded(),

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::SharedJournal;
 use super::append_log::{LogReader, LogStep};
 use super::format::{RecordLayout, SegmentHeader};
@@ -41,6 +43,13 @@ pub struct JournalReader {
     garbage_reported: bool,
     /// Whether it was logged that segments can't be deleted.
     failed_deletion_reported: bool,
+    failed_opening_reported: bool,
+}
+
+/// Whether this process or the system has no more files or memory at the moment.
+fn is_short_of_resources(error: &io::Error) -> bool {
+    let errors = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR];
+    Errno::from_io_error(error).is_some_and(|error| errors.contains(&error))
 }
 
 #[derive(Debug)]
@@ -109,6 +118,7 @@ impl JournalReader {
             recovery,
             garbage_reported: false,
             failed_deletion_reported: false,
+            failed_opening_reported: false,
         };
         reader.delete_released();
         reader
@@ -247,12 +257,21 @@ impl JournalReader {
                 }
                 SegmentSource::Old(old) => match Scan::open(old) {
                     Ok(scan) => Reading::Old { scan, before: self.recovery },
+                    // Nothing is wrong with the file. What waits for records comes back soon.
+                    Err(error) if is_short_of_resources(&error) => {
+                        if !std::mem::replace(&mut self.failed_opening_reported, true) {
+                            let path = old.path.display();
+                            tracing::warn!(%path, %error, "can't open a journal segment: retrying");
+                        }
+                        return false;
+                    }
                     Err(error) => {
                         self.abandon(&error);
                         continue;
                     }
                 },
             };
+            self.failed_opening_reported = false;
             self.open = Some(OpenSegment { reading, base, layout, last_record: Position(0) });
         }
         true

@@ -10,9 +10,10 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::cache::links::LinkCache;
 use crate::clock::Clock;
+use crate::clock::removal::RemovalClock;
 use crate::domain::breakdown::first_sheet_day;
 use crate::domain::calendar::Timestamp;
-use crate::domain::idempotency::ANSWERS_KEPT_MILLIS;
+use crate::domain::idempotency::{ANSWERS_KEPT_MILLIS, CREATION_ENDS_AFTER};
 use crate::domain::link::Link;
 use crate::service::links::write;
 use crate::store::{CountStore, ExpiredLink, LinkStore, OnceStore, Store, StoreError, UpdateLinkError};
@@ -36,6 +37,7 @@ pub struct LinkUpkeep {
     counts: Arc<dyn CountStore>,
     cache: Arc<LinkCache>,
     clock: Clock,
+    removal_clock: Arc<RemovalClock>,
     settings: UpkeepSettings,
     random: SystemRandom,
 }
@@ -50,9 +52,15 @@ pub struct UpkeepSettings {
 }
 
 impl LinkUpkeep {
-    pub fn new(store: Arc<dyn Store>, cache: Arc<LinkCache>, clock: Clock, settings: UpkeepSettings) -> Self {
+    pub fn new(
+        store: Arc<dyn Store>,
+        cache: Arc<LinkCache>,
+        clock: Clock,
+        removal_clock: Arc<RemovalClock>,
+        settings: UpkeepSettings,
+    ) -> Self {
         let (once, counts) = (Arc::clone(&store) as Arc<dyn OnceStore>, Arc::clone(&store) as Arc<dyn CountStore>);
-        Self { store, once, counts, cache, clock, settings, random: SystemRandom::new() }
+        Self { store, once, counts, cache, clock, removal_clock, settings, random: SystemRandom::new() }
     }
 
     /// Works for ever. The future may be dropped at any await.
@@ -78,7 +86,7 @@ impl LinkUpkeep {
 
     /// Removes the sheets of days that are too old for breakdowns by day.
     async fn drop_sheets(&self) -> Result<(), StoreError> {
-        let before = first_sheet_day(self.clock.now(), self.settings.sheet_days);
+        let before = first_sheet_day(self.removal_clock.now(), self.settings.sheet_days);
         // All that is counted and created waits for the same thread of the store.
         while self.counts.drop_sheets(before).await? {
             tokio::time::sleep(BETWEEN_REMOVALS).await;
@@ -88,7 +96,7 @@ impl LinkUpkeep {
 
     /// Removes the answers to requests that began more than 24 hours ago.
     async fn drop_answers(&self) -> Result<(), StoreError> {
-        let before = Timestamp(self.clock.now().0.saturating_sub(ANSWERS_KEPT_MILLIS));
+        let before = Timestamp(self.removal_clock.now().0.saturating_sub(ANSWERS_KEPT_MILLIS));
         while self.once.drop_answers(before).await? {}
         Ok(())
     }
@@ -98,7 +106,7 @@ impl LinkUpkeep {
     /// # Errors
     /// The error of the store.
     pub async fn remove_counts(&self) -> Result<(), StoreError> {
-        let before = self.clock.now().minus(COUNTS_KEPT_FOR);
+        let before = self.removal_clock.now().minus(COUNTS_KEPT_FOR);
         while self.store.remove_counts_of_deleted(before).await? {
             tokio::task::yield_now().await;
         }
@@ -111,7 +119,7 @@ impl LinkUpkeep {
     /// The error of the store.
     pub async fn delete_expired(&self) -> Result<u64, StoreError> {
         let Some(after) = self.settings.delete_expired_after else { return Ok(0) };
-        let before = self.clock.now().minus(after);
+        let before = self.removal_clock.now().minus(after);
         let mut deleted = 0;
         let all = self.delete_expired_before(before, &mut deleted).await;
         if deleted > 0 {
@@ -146,7 +154,10 @@ impl LinkUpkeep {
         // Since the list was read, the link may have got another expiry, or another link its name.
         let is_same = |link: &Link| link.id == expired.id && link.options.expires_at == Some(expired.expires_at);
         let Some(link) = self.store.link(expired.name).await?.filter(is_same) else {
-            self.store.forget_expiry(expired).await?;
+            // Until then a repeated request may make the link. Its creation began before it expires.
+            if expired.expires_at.plus(CREATION_ENDS_AFTER) <= self.removal_clock.now() {
+                self.store.forget_expiry(expired).await?;
+            }
             return Ok(false);
         };
         // Its `updated_at` is the time of the deletion.

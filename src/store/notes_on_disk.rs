@@ -5,8 +5,9 @@
 //! Files are deleted some seconds after their notes have expired, and nothing is written while nobody listens.
 
 use std::collections::{HashSet, VecDeque};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -183,9 +184,10 @@ impl NoteFiles {
         let open = match &mut self.open {
             Some(open) => open,
             none => {
-                fs::create_dir_all(directory)?;
+                DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
                 self.last += 1;
-                let file = File::create(file_of(directory, self.last))?;
+                let path = file_of(directory, self.last);
+                let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
                 // Else the file itself may be gone after a power cut.
                 File::open(directory)?.sync_all()?;
                 let now = Instant::now();

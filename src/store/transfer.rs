@@ -150,6 +150,12 @@ pub trait ExportSource: Send + Sync {
     /// The number that the last start of a node has left; 0 if none did.
     async fn last_start(&self) -> Result<u64, StoreError>;
 
+    /// Checks that no node works on the store: what it writes meanwhile would be in the export in part. An embedded store
+    /// has one process at a time.
+    async fn check_idle(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Whether there may be pending deliveries. They are not exported.
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError>;
 }

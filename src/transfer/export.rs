@@ -20,6 +20,7 @@ use crate::store::transfer::{ExportSource, ROOT_KEY, Record, Section};
 pub async fn export(source: &dyn ExportSource, path: &Path, now: Timestamp) -> Result<Counts, TransferError> {
     let failed = |source: io::Error| TransferError::File { path: path.to_owned(), source };
     let root_key = root_key(source).await?;
+    source.check_idle().await?;
     let last_start = source.last_start().await?;
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed)?;
@@ -64,6 +65,7 @@ pub async fn export(source: &dyn ExportSource, path: &Path, now: Timestamp) -> R
         };
         out.line(&ExportLine::Place(place.clone())).map_err(failed)?;
     }
+    source.check_idle().await?;
     if source.last_start().await? != last_start {
         return Err(TransferError::Served);
     }

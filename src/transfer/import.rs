@@ -67,9 +67,10 @@ pub async fn fill(sink: &dyn Sink, file: Checked) -> Result<Imported, TransferEr
     let mut progress = Progress::of_bytes("importing", length);
     let mut batch = Vec::with_capacity(BATCH);
     loop {
-        let line = lines.next()?;
-        let is_last = matches!(line, None | Some(ExportLine::End(_)));
-        if let Some(ExportLine::Record(record)) = line {
+        // The file may have been cut off since the check.
+        let line = lines.next()?.ok_or_else(|| TransferError::Incomplete(path.to_owned()))?;
+        let is_last = matches!(line, ExportLine::End(_));
+        if let ExportLine::Record(record) = line {
             // The file may have changed since the check.
             let record = record.checked(header.root_key.as_deref());
             batch.push(record.map_err(|reason| lines.damaged(&reason))?);

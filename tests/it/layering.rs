@@ -4,7 +4,7 @@
 //! to its right, and less than that where the table says so. In the middle, `actors` uses `counting` and `journal` (the hit
 //! counter reads the journal), and knows neither the cache nor the clients' limits, which belong to redirects; of these four
 //! only `counting` uses another, `journal`, and only the cache asks the store. `feed` passes counted hits on to live streams.
-//! `caller`, `config`, `cli`, `locks`, `memory`, `readiness`, `threads` and `tls` are leaves that use nothing here, `dns` uses `locks` alone; `telemetry` knows only locks, TLS and threads, `clock` what a time is.
+//! `caller`, `config`, `cli`, `locks`, `memory`, `readiness`, `threads` and `tls` are leaves that use nothing here, `dns` uses `locks` alone; `telemetry` knows only locks, TLS and threads, `clock` what a time is, and locks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("cache", &["domain", "store", "locks"]),
     ("limits", &["memory"]),
     ("store", &["caller", "clock", "domain", "memory", "telemetry", "threads", "tls", "locks"]),
-    ("clock", &["domain"]),
+    ("clock", &["domain", "locks"]),
     ("domain", &[]),
     ("config", &[]),
     ("telemetry", &["threads", "tls", "locks"]),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use signpost::cache::clock::CacheClock;
 use signpost::cache::links::{LinkCache, LinkCacheSettings};
 use signpost::clock::Clock;
+use signpost::clock::removal::RemovalClock;
 use signpost::domain::blocked_hosts::BlockedHosts;
 use signpost::domain::breakdown::DEFAULT_SHEET_DAYS;
 use signpost::domain::calendar::Timestamp;
@@ -36,7 +37,8 @@ impl Node {
         };
         let cache = Arc::new(LinkCache::new(store.clone(), BlockedHosts::default(), settings));
         let settings = UpkeepSettings { delete_expired_after, sheet_days: DEFAULT_SHEET_DAYS };
-        let upkeep = LinkUpkeep::new(store.clone(), Arc::clone(&cache), clock.clone(), settings);
+        let removal_clock = Arc::new(RemovalClock::new(clock.clone(), None));
+        let upkeep = LinkUpkeep::new(store.clone(), Arc::clone(&cache), clock.clone(), removal_clock, settings);
         Self { upkeep, cache }
     }
 }
@@ -80,6 +82,23 @@ async fn links_are_deleted_so_long_after_their_expiry_and_not_before() {
     clock.advance(HOUR);
     assert_eq!(node.upkeep.delete_expired().await.unwrap(), 1);
     assert_eq!(there(&store, 1..=4).await, [3, 4]);
+}
+
+#[apply(on_each_store)]
+async fn a_clock_that_is_set_forward_deletes_no_links_for_an_hour() {
+    let (_home, store) = with_links([expiring(1, Some(noon().plus(DAY * 40)))]).await;
+    let clock = Clock::standing_at(noon());
+    let node = Node::new(&store, &clock, Some(DAY));
+    clock.set_forward(DAY * 60);
+    assert_eq!(node.upkeep.delete_expired().await.unwrap(), 0);
+    // It is corrected, as NTP does it, and then set for good.
+    clock.set_back(DAY * 60);
+    assert_eq!(node.upkeep.delete_expired().await.unwrap(), 0);
+    clock.set_forward(DAY * 60);
+    assert_eq!(node.upkeep.delete_expired().await.unwrap(), 0);
+    clock.advance(HOUR);
+    assert_eq!(node.upkeep.delete_expired().await.unwrap(), 1);
+    assert_eq!(there(&store, [1]).await, [0; 0]);
 }
 
 #[apply(on_each_store)]

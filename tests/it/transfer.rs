@@ -25,7 +25,7 @@ use signpost::store::transfer::{ExportSource, Metric, Page, Record, Section, Sin
 use signpost::store::{
     CountStore, CreateKeyError, KeyStore, Lifecycle, LinkStore, QuotaClaim, SharedNode, Store, StoreError,
 };
-use signpost::transfer::{Imported, TransferError, export, import};
+use signpost::transfer::{self, Imported, TransferError, export, import};
 use tempfile::TempDir;
 
 use crate::store::samples::{
@@ -33,6 +33,7 @@ use crate::store::samples::{
     longest_link, month, node, noon, persons, private_of, short_id,
 };
 use crate::support::cluster::{cluster, fresh_keyspace_name};
+use crate::support::keyspaces::Keyspace;
 use crate::support::process::Program;
 
 /// More than one page of each store.
@@ -482,6 +483,20 @@ async fn invalid_records_are_listed_with_their_lines_and_nothing_is_imported() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_cut_after_its_check_is_no_whole_import() {
+    let ground = Ground::new();
+    export(&filled(&ground).await, &ground.file(), noon()).await.unwrap();
+    let checked = transfer::check(&ground.file()).unwrap();
+    let whole = fs::read_to_string(ground.file()).unwrap();
+    fs::write(ground.file(), &whole[..=whole.trim_end().rfind('\n').unwrap()]).unwrap();
+    let sink = ground.store("sink");
+    let cut = transfer::fill(&sink, checked).await;
+    assert!(matches!(cut, Err(TransferError::Incomplete(_))), "{cut:?}");
+    fs::write(ground.file(), &whole).unwrap();
+    assert!(matches!(import(&sink, &ground.file()).await, Ok(Imported::Now(_))));
+}
+
+#[tokio::test]
 async fn a_store_that_is_in_use_is_not_filled() {
     let ground = Ground::new();
     let source = filled(&ground).await;
@@ -543,6 +558,27 @@ async fn a_store_comes_over_to_a_cluster_and_back() {
     let sink = ground.store("sink");
     import(&sink, &back).await.unwrap();
     assert_eq!(lasting(all(&sink).await), there);
+}
+
+#[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn imported_links_are_in_the_lists_of_a_cluster_which_is_exported_once_its_nodes_have_stopped() {
+    let ground = Ground::new();
+    export(&filled(&ground).await, &ground.file(), noon()).await.unwrap();
+    let keyspace = Keyspace::empty().await;
+    keyspace.migrate().await;
+    let cluster = ScyllaTransfer::open(&keyspace.store_settings()).await.unwrap();
+    import(&cluster, &ground.file()).await.unwrap();
+    let added = "SELECT is_done FROM link_list_fill WHERE job = 1";
+    let added = keyspace.session().await.query_unpaged(added, ()).await.unwrap().into_rows_result().unwrap();
+    assert_eq!(added.single_row::<(bool,)>().unwrap(), (true,));
+
+    let node = keyspace.open_store(node(1)).await;
+    let out = ground.directory.path().join("out.jsonl");
+    let refused = export(&cluster, &out, noon()).await.unwrap_err().to_string();
+    assert!(refused.contains("is running, or was killed"), "{refused}");
+    node.close().await;
+    export(&cluster, &out, noon()).await.unwrap();
 }
 
 #[tokio::test]

@@ -10,7 +10,8 @@ use super::cluster::ASK_AGAIN_AFTER;
 use super::deliveries::Deliveries;
 use super::due::LONGEST_PAGE;
 use super::queue::BEAT_EVERY;
-use super::watch::{QueueRow, uptime};
+use super::watch::QueueRow;
+use crate::clock::uptime;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::store::StoreError;
 
@@ -55,7 +56,8 @@ impl Deliveries {
         for (bucket,) in buckets {
             self.recount(row.queue, bucket).await?;
         }
-        if self.leases.queues.is_drained(row.queue) {
+        // The last count may have found rows whose states never came.
+        if self.leases.queues.has(row.queue) && !self.leases.queues.has_pending(row.queue) {
             self.cluster.cql.lwt(&self.cluster.statements.close_queue, (row.queue, self.cluster.process)).await?;
             self.leases.queues.lose(row.queue);
         }

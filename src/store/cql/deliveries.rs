@@ -1,7 +1,6 @@
-//! Deliveries of webhooks: their states, and how they enter the queue.
+//! Deliveries of webhooks: their states, and the sums that count them.
 //!
-//! The due time is written first, the state after it: a delivery exists once its state does. Reads of the queue skip
-//! due times that differ from the state.
+//! A delivery exists once its state does. Reads of the queue skip due times that differ from the state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use futures_util::future::try_join_all;
 use moka::sync::Cache;
-use scylla::value::{CqlValue, MaybeUnset};
+use scylla::value::CqlValue;
 use tokio::sync::RwLock;
 use uuid::Uuid;
 
@@ -20,11 +19,10 @@ use super::delivery_timestamps::written_at;
 use super::failure_runs::FailureRuns;
 use super::lease::Leases;
 use super::names::CqlNames;
-use super::queue::{Expected, QueuedDelivery, bucket_of};
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::link::ShortId;
-use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus, NewDelivery};
-use crate::store::records::columns::{bigint, day as day_column};
+use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus};
+use crate::store::records::columns::day as day_column;
 use crate::store::records::deliveries::{self as records, DeliveryRound, ProcessSumsV1};
 use crate::store::{Settlement, StoreError};
 
@@ -53,8 +51,12 @@ pub struct DeliveryRow {
 }
 
 impl DeliveryRow {
+    pub fn is_pending(&self) -> bool {
+        self.state.status == DeliveryStatus::Pending
+    }
+
     pub fn is_pending_in(&self, round: u32) -> bool {
-        self.state.status == DeliveryStatus::Pending && self.state.round == round
+        self.is_pending() && self.state.round == round
     }
 }
 
@@ -73,7 +75,7 @@ pub struct Change {
 
 impl Change {
     /// A delivery that is added to a queue.
-    fn new(id: DeliveryId, state: DeliveryState, queue: Uuid) -> Self {
+    pub fn new(id: DeliveryId, state: DeliveryState, queue: Uuid) -> Self {
         Self { id, before: None, attempt: 0, queue: Some(queue), state, tried: false }
     }
 
@@ -134,7 +136,7 @@ pub struct Deliveries {
     /// Held by replays of some links each, so that a link's follow each other.
     pub(super) replaying: [Arc<tokio::sync::Mutex<()>>; REPLAYS_AT_ONCE],
     /// Days of links that are noted as having deliveries.
-    noted_days: Cache<(ShortId, Day), ()>,
+    pub(super) noted_days: Cache<(ShortId, Day), ()>,
     /// The first day whose deliveries are shown.
     pub(super) kept_from: AtomicU32,
 }
@@ -157,41 +159,6 @@ impl Deliveries {
             noted_days: Cache::new(DAYS_KEPT),
             kept_from: AtomicU32::new(0),
         }
-    }
-
-    /// Adds deliveries to the queue; one that exists already stays as it is. `is_replay`: some may exist.
-    pub(super) async fn enqueue(&self, deliveries: &[NewDelivery], is_replay: bool) -> Result<(), StoreError> {
-        if deliveries.is_empty() {
-            return Ok(());
-        }
-        let _others_may_too = self.changing.read().await;
-        let queue = self.leases.queues.own()?;
-        let mut new: Vec<(DeliveryId, DeliveryState)> = deliveries.iter().map(|new| (new.id, new.state())).collect();
-        if is_replay {
-            let there = self.read_rows(new.iter().map(|(id, _)| *id).collect()).await?;
-            // Those that an earlier process has added are in its queue, which this process or another has adopted.
-            let mut there = there.iter();
-            new.retain(|_| there.next().is_some_and(Option::is_none));
-        }
-        let queued =
-            |(id, state): &(DeliveryId, DeliveryState)| QueuedDelivery { due_at: state.created_at, id: *id, round: 0 };
-        let due: Vec<QueuedDelivery> = new.iter().map(queued).collect();
-        let _expected = self.write_due(queue, &due).await?;
-        let written = async {
-            self.note_days(new.iter().map(|(id, _)| *id)).await?;
-            // A process that was suspended here: the queue's new holder looks for these states for a minute only.
-            if !self.leases.queues.is_held(queue) {
-                return Err(lost_queue());
-            }
-            self.write_states(new.into_iter().map(|(id, state)| Change::new(id, state, queue)), Writing::First).await
-        }
-        .await;
-        if written.is_err() || !self.leases.queues.is_held(queue) {
-            self.mark_doubtful(queue, due.iter().map(|due| due.due_at));
-        }
-        written?;
-        // If this process was suspended for long, the queue's new holder may have missed them.
-        if self.leases.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
     }
 
     /// Writes states and the sums that count them, together for each link's day. Returns how many were written.
@@ -322,69 +289,6 @@ impl Deliveries {
         Ok(changes.filter_map(|(change, row)| is_as_before(change, row).then(|| change.clone())).collect())
     }
 
-    /// Writes due times into a queue of this process. Their states must be written before the returned value is
-    /// dropped.
-    pub(super) async fn write_due(&self, queue: Uuid, due: &[QueuedDelivery]) -> Result<Expected<'_>, StoreError> {
-        let expected = self.leases.queues.expect(queue, due);
-        if due.is_empty() {
-            return Ok(expected);
-        }
-        let written = self.write_due_rows(queue, due, &expected).await;
-        if written.is_err() {
-            self.mark_doubtful(queue, due.iter().map(|due| due.due_at));
-        }
-        written.map(|()| expected)
-    }
-
-    async fn write_due_rows(
-        &self,
-        queue: Uuid,
-        due: &[QueuedDelivery],
-        expected: &Expected<'_>,
-    ) -> Result<(), StoreError> {
-        if let Some(floor) = expected.floor {
-            self.leases.lower_floor(queue, floor).await?;
-        }
-        self.cluster
-            .all(&expected.unnoted, |bucket| async move {
-                Ok(self.cluster.cql.write(&self.cluster.statements.put_bucket, (queue, *bucket)).await?)
-            })
-            .await?;
-        self.leases.queues.noted(queue, &expected.unnoted);
-        let mut buckets: HashMap<i64, Vec<_>> = HashMap::new();
-        for QueuedDelivery { due_at, id, round } in due {
-            let bucket = bucket_of(*due_at);
-            // Nothing is written for the first round, as by 0.1.0.
-            let round =
-                i32::try_from(*round).ok().filter(|round| *round > 0).map_or(MaybeUnset::Unset, MaybeUnset::Set);
-            let row = (queue, bucket, bigint(due_at.0), id.to_bytes().to_vec(), round);
-            buckets.entry(bucket).or_default().push(row);
-        }
-        let chunks: Vec<_> = buckets.into_values().flat_map(in_chunks).collect();
-        self.cluster
-            .all(chunks, |rows| async move {
-                Ok(self.cluster.cql.write_partition(&self.cluster.statements.put_due, rows).await?)
-            })
-            .await?;
-        if self.leases.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
-    }
-
-    /// Notes on which days links have deliveries.
-    async fn note_days(&self, ids: impl Iterator<Item = DeliveryId>) -> Result<(), StoreError> {
-        let days: std::collections::HashSet<_> = ids.map(|id| (id.link, id.hit.at.day())).collect();
-        let unknown = days.into_iter().filter(|day| !self.noted_days.contains_key(day));
-        self.cluster
-            .all(unknown, |(link, day)| async move {
-                self.cluster
-                    .cql
-                    .write(&self.cluster.statements.put_delivery_day, (link.as_str(), day_column(day)))
-                    .await?;
-                self.noted_days.insert((link, day), ());
-                Ok(())
-            })
-            .await
-    }
-
     pub(super) fn mark_doubtful(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
         self.leases.queues.mark_doubtful(queue, due);
         self.leases.doubtful_marked.notify_one();
@@ -433,7 +337,7 @@ impl Deliveries {
     }
 }
 
-fn in_chunks<T>(mut rows: Vec<T>) -> Vec<Vec<T>> {
+pub fn in_chunks<T>(mut rows: Vec<T>) -> Vec<Vec<T>> {
     let mut chunks = Vec::with_capacity(rows.len() / ROWS_AT_ONCE + 1);
     while rows.len() > ROWS_AT_ONCE {
         let rest = rows.split_off(ROWS_AT_ONCE);

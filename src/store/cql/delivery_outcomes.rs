@@ -1,6 +1,6 @@
 //! Outcomes of attempts, and the states of deliveries that follow from them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -34,11 +34,14 @@ impl Deliveries {
     async fn settle_each_once(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
         let rows = self.read_rows(settlements.iter().map(|settlement| settlement.id).collect()).await?;
         let there = settlements.into_iter().zip(rows).filter_map(|(settlement, row)| Some((settlement, row?)));
-        let (mut open, known): (WithRows, WithRows) =
-            there.filter(|(settlement, row)| row.is_pending_in(settlement.round)).partition(|(settlement, row)| {
-                let state = &row.state;
-                if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
-            });
+        let (pending, settled): (WithRows, WithRows) =
+            there.partition(|(settlement, row)| row.is_pending_in(settlement.round));
+        let (mut open, known): (WithRows, WithRows) = pending.into_iter().partition(|(settlement, row)| {
+            let state = &row.state;
+            if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
+        });
+        // By another process, or by a write of this one whose answer was lost.
+        self.settled_elsewhere(&settled);
         // First: what is settled is not counted again. Changes are not blocked meanwhile.
         let uncounted = self.failure_runs.note(open.iter().filter_map(|(settlement, _)| settlement.end())).await;
         open.retain(|(settlement, _)| settlement.end().is_none_or(|end| !uncounted.has(&end)));
@@ -50,18 +53,24 @@ impl Deliveries {
     async fn settle_counted(&self, open: &WithRows, known: &WithRows) -> Result<(), StoreError> {
         let _others_may_too = self.changing.read().await;
         let retries = self.retries(open, known);
+        let queues = &self.leases.queues;
         // Deliveries without a retry need no queue.
-        let queue = if retries.is_empty() { Uuid::nil() } else { self.leases.queues.own()? };
+        let queue = if retries.is_empty() { Uuid::nil() } else { queues.own()? };
         let settled = open.iter().filter_map(|(_, before)| Some((before.queue?, before.state.next_attempt_at?)));
-        let _settling = self.leases.queues.settling(settled);
+        let _settling = queues.settling(settled);
+        let is_in_own = |row: &DeliveryRow| row.queue.is_some_and(|queue| queues.has(queue));
+        let own_queues: HashSet<Uuid> =
+            open.iter().filter(|(_, row)| is_in_own(row)).filter_map(|(_, row)| row.queue).collect();
         let _expected = self.write_due(queue, &retries).await?;
         let changes: Vec<Change> =
             open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();
         let mut written = match self.put_failed(&changes).await {
+            // This process was suspended here: who took the queue over may have settled them, and counted that.
+            Ok(()) if !own_queues.iter().all(|queue| queues.is_held(*queue)) => Err(lost_queue()),
             Ok(()) => self.write_states(changes.into_iter(), Writing::First).await.map(drop),
             Err(error) => Err(error),
         };
-        if written.is_ok() && !retries.is_empty() && !self.leases.queues.is_held(queue) {
+        if written.is_ok() && !retries.is_empty() && !queues.is_held(queue) {
             written = Err(lost_queue());
         }
         if written.is_err() {
@@ -71,12 +80,21 @@ impl Deliveries {
         for (settlement, before) in open {
             if let (Some(queue), Some(due_at)) = (before.queue, before.state.next_attempt_at) {
                 match &written {
-                    Ok(()) => self.leases.queues.settled(queue, due_at, settlement.id),
+                    Ok(()) => queues.settled(queue, due_at, settlement.id),
                     Err(_) => self.mark_doubtful(queue, [due_at]),
                 }
             }
         }
+        self.settled_elsewhere(open.iter().filter(|(_, row)| !is_in_own(row)));
         written
+    }
+
+    /// Counts again where these deliveries may be counted as pending: their rows do not say in which queue that is.
+    fn settled_elsewhere<'a>(&self, settled: impl IntoIterator<Item = &'a (Settlement, DeliveryRow)>) {
+        for (settlement, _) in settled {
+            self.leases.queues.settled_elsewhere(settlement.id.hit.at.day(), settlement.at);
+            self.leases.doubtful_marked.notify_one();
+        }
     }
 
     /// The retries to queue.

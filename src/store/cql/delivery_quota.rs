@@ -149,15 +149,18 @@ impl DeliveryQuotas {
         month: Month,
         open: Vec<QuotaClaim>,
     ) -> Result<(Known, Vec<DeliveryRound>), StoreError> {
+        let is_new = known.is_none();
         let (mut known, claimed) = self.marked_month(known, owner, month).await?;
-        let (counted, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|claim| claimed.contains(&round_of(claim)));
-        let mut granted: Vec<DeliveryRound> = counted.iter().map(round_of).collect();
         let pause = Pause::within(self.cluster.cql.patience());
-        let mut claims = DeliveryClaims { quotas: self, owner, month, open: rest, counted: Vec::new(), pause };
+        let mut claims = DeliveryClaims { quotas: self, owner, month, open, counted: Vec::new(), pause };
+        if is_new {
+            // Their states were read before the month: a process may have counted and marked some of them, and then
+            // replaced the claim that named them.
+            claims.leave_out_counted(&claimed).await?;
+        }
         let ids = raise_count(&mut claims, &mut known.month).await?;
-        let ids = [claims.counted, ids].concat();
-        self.deliveries.mark_counted(&ids).await?;
-        granted.extend(ids);
+        let granted = [claims.counted, ids].concat();
+        self.deliveries.mark_counted(&granted).await?;
         Ok((known, granted))
     }
 
@@ -241,7 +244,15 @@ impl LwtQuota for DeliveryClaims<'_> {
     async fn was_refused(&mut self, before: KnownMonth, now: KnownMonth, claimed: Claimed) -> Result<(), StoreError> {
         refuse_late_claim(before, now)?;
         // The process that changed the count may have counted some of these: an earlier process of this node, or a
-        // holder of their queue that was suspended. Read after the count, so that a claim based on it can't miss one.
+        // holder of their queue that was suspended.
+        self.leave_out_counted(&claimed).await
+    }
+}
+
+impl DeliveryClaims<'_> {
+    /// Leaves out those that are counted by a claim found in the month, or marked. Their states are read after the month, so that a
+    /// claim based on its count can't miss one.
+    async fn leave_out_counted(&mut self, claimed: &Claimed) -> Result<(), StoreError> {
         let states = self.quotas.deliveries.read_states(self.open.iter().map(|claim| claim.id).collect()).await?;
         let mut states = states.into_iter();
         self.open.retain(|claim| {

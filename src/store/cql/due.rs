@@ -1,7 +1,7 @@
 //! Reads what is due in all queues that this process holds.
 
 use super::deliveries::Deliveries;
-use super::queue::{BucketPlace, HeldBucket, QueuedDelivery, bucket_of};
+use super::queue::{BucketPlace, HeldBucket, QueuedDelivery, bucket_of, is_over};
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus};
 use crate::store::records::columns::bigint;
@@ -95,6 +95,7 @@ impl Deliveries {
         let (mut found, mut after) = (Vec::new(), begin);
         // While all deliveries so far are settled, the next read begins after them.
         let (mut all_settled, mut settled_upto) = (begin == known_upto, None);
+        let is_whole = all_settled && is_over(number, now);
         while found.len() < limit {
             let page = self.read_bucket(queue, number, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
             let Pending { due: pending, settled: at_begin, .. } = self.still_pending(queue, &page.due).await?;
@@ -105,7 +106,13 @@ impl Deliveries {
             found.extend(pending);
             match page.last {
                 Some(last) if !page.is_last => after = Some(last),
-                _ => break,
+                _ => {
+                    if is_whole && found.is_empty() {
+                        self.leases.queues.found_empty(&bucket);
+                        self.leases.doubtful_marked.notify_one();
+                    }
+                    break;
+                }
             }
         }
         if let Some(upto) = settled_upto {
@@ -145,9 +152,10 @@ impl Deliveries {
         let rows = self.read_rows(due.iter().map(|due| due.id).collect()).await?;
         let (mut pending, mut settled, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
         for (due, row) in due.iter().zip(rows) {
-            // A process that was killed has written the due time, and its hits were counted again into another queue, for the same time.
+            // A process that was killed has written the due time, and its hits were counted again into another queue, for the same
+            // time. If that is gone, its holder took it for empty before the state was written.
             let of_row = row.as_ref().and_then(|row| row.queue);
-            let is_elsewhere = of_row.is_some_and(|of| of != queue && self.leases.queues.has(of));
+            let is_elsewhere = of_row.is_some_and(|of| of != queue && self.leases.queues.is_in_use(of));
             let state = row.map(|row| row.state);
             let time = match due_time(due, state.as_ref()) {
                 DueTime::Pending if is_elsewhere => DueTime::Settled,

@@ -11,7 +11,8 @@ use super::cluster::Cluster;
 use super::link_feed::LinkFeed;
 use super::outcome::CqlError;
 use super::queue::{BEAT_EVERY, Hold, Queues, start_of};
-use super::watch::{QueueRow, uptime};
+use super::watch::QueueRow;
+use crate::clock::uptime;
 use crate::domain::hit::NodeId;
 use crate::store::StoreError;
 use crate::telemetry::log_limit::LogLimit;
@@ -74,6 +75,7 @@ impl Leases {
         // Before the rows are read: a queue that is adopted meanwhile is in none of them.
         let held_queues = self.queues.held_queues();
         let rows = self.queue_rows().await?;
+        self.queues.note_table(&rows);
         for held in held_queues {
             if let Some(row) = rows.iter().find(|row| row.queue == held && row.holder == self.cluster.process) {
                 self.queues.set_beat(held, row.beat);
@@ -175,17 +177,8 @@ impl Leases {
     }
 
     pub(super) async fn queue_rows(&self) -> Result<Vec<QueueRow>, CqlError> {
-        let rows: Vec<(Uuid, Uuid, Uuid, Uuid, i64, i64)> =
-            self.cluster.cql.read(&self.cluster.statements.queues, ()).await?;
-        let row = |(queue, node, holder, holder_node, beat, floor)| QueueRow {
-            queue,
-            node,
-            holder,
-            holder_node,
-            beat,
-            floor,
-        };
-        Ok(rows.into_iter().map(row).collect())
+        let rows = self.cluster.cql.read(&self.cluster.statements.queues, ()).await?;
+        Ok(rows.into_iter().map(QueueRow::from_columns).collect())
     }
 }
 

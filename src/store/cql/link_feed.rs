@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::cluster::{ASK_AGAIN_AFTER, AT_ONCE, Cluster};
 use super::outcome::CqlError;
-use super::watch::uptime;
+use crate::clock::uptime;
 use crate::domain::link::{LinkName, ShortId};
 use crate::locks::lock;
 use crate::store::{LinkChange, LinkChangeHook, StoreError};

@@ -10,6 +10,7 @@ use scylla::policies::timestamp_generator::TimestampGenerator;
 use super::link_lists::{LinkListTables, TimeRow};
 use super::link_names::CqlLinkNames;
 use crate::domain::calendar::Timestamp;
+use crate::domain::idempotency::CREATION_ENDS_AFTER;
 use crate::domain::key::KeyId;
 use crate::domain::link::{Link, ListIndex, ListPlace, ShortId};
 use crate::store::records::corrupt;
@@ -22,9 +23,6 @@ use crate::telemetry::log_limit::LogLimit;
 const LINKS_AT_ONCE: usize = 32;
 /// Partitions that are read at once where they are many.
 pub(super) const PARTITIONS_AT_ONCE: usize = 16;
-/// How long after its creation began a link may still be made: a request with an `Idempotency-Key` may be repeated for
-/// a day, with the time of its first attempt.
-const CREATION_ENDS_AFTER: Duration = Duration::from_hours(48);
 
 /// A row of an index.
 pub(super) struct IndexRow {

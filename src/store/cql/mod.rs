@@ -19,6 +19,7 @@ mod delivery_sums;
 mod delivery_timestamps;
 mod driver_counts;
 mod due;
+mod enqueue;
 mod failure_runs;
 mod hit_streams;
 mod hits;

@@ -5,17 +5,19 @@
 //! well before that, so that no two processes work on one queue. Each process measures this with its own monotonic
 //! clock: clocks are never compared.
 
+mod bucket;
 mod guards;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::bucket::{Bucket, Open};
 pub use self::guards::{Expected, Settling};
-use super::watch::{STALE_AFTER, Watch, uptime};
+use super::watch::{QueueRow, STALE_AFTER, Watch};
+use crate::clock::uptime;
 use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::DeliveryId;
 use crate::locks::lock;
@@ -26,13 +28,8 @@ use crate::store::{AdoptionHook, StoreError};
 pub const BEAT_EVERY: Duration = Duration::from_secs(3);
 /// How long after the last successful beat work on a queue may begin.
 const SAFE_FOR: Duration = Duration::from_secs(9);
-/// How often a bucket with rows whose state may still be written is counted again, once a beat.
-const MOST_RECOUNTS: u8 = 20;
 /// The length of a bucket of due times, in milliseconds.
 const BUCKET_MS: u64 = 10_000;
-
-/// Numbers the changes of buckets.
-static CHANGES: AtomicU64 = AtomicU64::new(1);
 
 /// The bucket of a due time.
 pub fn bucket_of(due_at: Timestamp) -> i64 {
@@ -42,6 +39,11 @@ pub fn bucket_of(due_at: Timestamp) -> i64 {
 /// The earliest due time of a bucket.
 pub fn start_of(bucket: i64) -> Timestamp {
     Timestamp(u64::try_from(bucket).unwrap_or(0) * BUCKET_MS)
+}
+
+/// Whether all deliveries of a bucket are due.
+pub fn is_over(bucket: i64, now: Timestamp) -> bool {
+    start_of(bucket.saturating_add(1)) <= now
 }
 
 /// A place in a bucket: a due time and a delivery.
@@ -54,46 +56,6 @@ pub struct QueuedDelivery {
     pub id: DeliveryId,
     /// The round of the delivery.
     pub round: u32,
-}
-
-/// A bucket of a held queue, in memory.
-#[derive(Clone, Debug, Default)]
-pub struct Bucket {
-    /// Pending deliveries by the day of the hit; `None` until they are counted.
-    pending: Option<BTreeMap<Day, i64>>,
-    /// All deliveries up to this place are settled.
-    settled_upto: Option<BucketPlace>,
-    /// Whether the bucket's row is written.
-    is_noted: bool,
-    /// Differs after every change, so that a count of a bucket that changed meanwhile is discarded.
-    version: u64,
-    /// Writes under way that add deliveries: a count at the same time may miss them.
-    writes: usize,
-    /// Differs after each begin and end of such a write.
-    written: u64,
-    /// Writes under way that settle deliveries: a count at the same time misses some that are counted off afterwards.
-    settling: usize,
-    /// How often it was counted again since rows were found whose state may still be written; 0 if there are none.
-    recounts: u8,
-}
-
-impl Bucket {
-    fn add(&mut self, day: Day, count: i64) {
-        self.version = CHANGES.fetch_add(1, Ordering::Relaxed);
-        if let Some(pending) = &mut self.pending {
-            *pending.entry(day).or_default() += count;
-        }
-    }
-
-    /// A write that adds deliveries has begun or ended.
-    fn note_write(&mut self) {
-        self.written = CHANGES.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn may_have_pending(&self) -> bool {
-        let is_open = self.writes > 0 || self.settling > 0 || (self.recounts > 0 && self.recounts < MOST_RECOUNTS);
-        is_open || self.pending.as_ref().is_none_or(|days| days.values().any(|pending| *pending > 0))
-    }
 }
 
 /// A queue when this process takes it.
@@ -114,6 +76,7 @@ pub struct HeldBucket {
     /// All deliveries up to this place are settled.
     pub settled_upto: Option<BucketPlace>,
     written: u64,
+    version: u64,
 }
 
 /// A queue that this process holds.
@@ -158,8 +121,8 @@ struct HeldQueue {
     queues: BTreeMap<Uuid, Queue>,
     /// Buckets to count: adopted, or after a write with an unknown outcome.
     doubtful: BTreeSet<(Uuid, i64)>,
-    /// Those to count again after the next beat.
-    doubtful_later: BTreeSet<(Uuid, i64)>,
+    /// The queues in the cluster's table, of any process.
+    in_table: HashSet<Uuid>,
     /// How many queues this process has adopted.
     adoptions: u64,
 }
@@ -207,6 +170,17 @@ impl Queues {
     /// Whether this process holds a queue, as far as it knows.
     pub fn has(&self, queue: Uuid) -> bool {
         self.held().queues.contains_key(&queue)
+    }
+
+    /// Whether any process looks at a queue: this one has it, or it was in the table when that was read last.
+    pub fn is_in_use(&self, queue: Uuid) -> bool {
+        let held = self.held();
+        held.queues.contains_key(&queue) || held.in_table.contains(&queue)
+    }
+
+    /// Notes which queues are in the table.
+    pub fn note_table(&self, rows: &[QueueRow]) {
+        self.held().in_table = rows.iter().map(|row| row.queue).collect();
     }
 
     /// Counts deliveries as pending in a queue, before their rows are written. Until the returned value is dropped,
@@ -284,10 +258,19 @@ impl Queues {
         let mut held = self.held();
         let HeldQueue { queues, doubtful, .. } = &mut *held;
         for (id, queue) in queues {
-            let has_dropped = |bucket: &Bucket| {
-                bucket.pending.as_ref().is_some_and(|days| days.range(..day).any(|(_, pending)| *pending > 0))
-            };
-            let buckets = queue.buckets.iter().filter(|(_, bucket)| has_dropped(bucket));
+            let buckets = queue.buckets.iter().filter(|(_, bucket)| bucket.has_pending_of(..day));
+            doubtful.extend(buckets.map(|(number, _)| (*id, *number)));
+        }
+    }
+
+    /// Deliveries that were due by `upto`, of hits of this day, were settled by another process, or from another queue than
+    /// the one in their rows: counts the buckets that may count them as pending.
+    pub fn settled_elsewhere(&self, day: Day, upto: Timestamp) {
+        let mut held = self.held();
+        let HeldQueue { queues, doubtful, .. } = &mut *held;
+        for (id, queue) in queues {
+            let buckets =
+                queue.buckets.range(..=bucket_of(upto)).filter(|(_, bucket)| bucket.has_pending_of(day..=day));
             doubtful.extend(buckets.map(|(number, _)| (*id, *number)));
         }
     }
@@ -313,7 +296,10 @@ impl Queues {
                 queue.buckets.range(from..=upto).map(move |(number, bucket)| (*number, *id, bucket))
             })
             .filter(|(_, _, bucket)| bucket.may_have_pending())
-            .map(|(number, queue, it)| HeldBucket { number, queue, settled_upto: it.settled_upto, written: it.written })
+            .map(|(number, queue, it)| {
+                let Bucket { settled_upto, written, version, .. } = *it;
+                HeldBucket { number, queue, settled_upto, written, version }
+            })
             .collect();
         buckets.sort_by_key(|bucket| (bucket.number, bucket.queue));
         buckets
@@ -326,6 +312,17 @@ impl Queues {
         let bucket = held.queues.get_mut(&known.queue).and_then(|queue| queue.buckets.get_mut(&known.number));
         if let Some(bucket) = bucket.filter(|bucket| bucket.writes == 0 && bucket.written == known.written) {
             bucket.settled_upto = Some(upto);
+        }
+    }
+
+    /// A scan found nothing pending in a bucket that has something by its count. It is counted again, unless it has changed since
+    /// it was `known`, or changes now.
+    pub fn found_empty(&self, known: &HeldBucket) {
+        let mut held = self.held();
+        let bucket = held.queues.get(&known.queue).and_then(|queue| queue.buckets.get(&known.number));
+        let is_same = |bucket: &Bucket| bucket.version == known.version && bucket.writes == 0 && bucket.settling == 0;
+        if bucket.is_some_and(is_same) {
+            held.doubtful.insert((known.queue, known.number));
         }
     }
 
@@ -346,17 +343,13 @@ impl Queues {
     /// was replaced. `is_open`: there are rows whose state may still be written, so the bucket is counted again later.
     pub fn recounted(&self, id: Uuid, number: i64, version: u64, found: BTreeMap<Day, i64>, is_open: bool) -> bool {
         let mut held = self.held();
-        let HeldQueue { queues, doubtful_later, .. } = &mut *held;
-        let Some(queue) = queues.get_mut(&id) else { return true };
+        let Some(queue) = held.queues.get_mut(&id) else { return true };
         let bucket = queue.buckets.entry(number).or_default();
         if bucket.version != version || bucket.writes > 0 || bucket.settling > 0 {
             return false;
         }
         bucket.pending = Some(found);
-        bucket.recounts = if is_open { (bucket.recounts + 1).min(MOST_RECOUNTS) } else { 0 };
-        if is_open && bucket.recounts < MOST_RECOUNTS {
-            doubtful_later.insert((id, number));
-        }
+        bucket.open = is_open.then(|| Open::found(bucket.open, uptime()));
         true
     }
 
@@ -398,14 +391,15 @@ impl Queues {
         self.held().queues.keys().copied().collect()
     }
 
-    /// The current beat of a queue, and the floor to write with the next one; removes empty buckets from memory. From
-    /// then on, deliveries below the floor lower it first.
+    /// The current beat of a queue, and the floor to write with the next one; removes empty buckets from memory, and counts open ones
+    /// again. From then on, deliveries below the floor lower it first.
     pub fn next_beat(&self, queue: Uuid) -> Option<(i64, i64)> {
         let mut held = self.held();
-        let later = std::mem::take(&mut held.doubtful_later);
-        held.doubtful.extend(later);
-        let queue = held.queues.get_mut(&queue)?;
-        queue.buckets.retain(|_, bucket| bucket.may_have_pending());
+        let HeldQueue { queues, doubtful, .. } = &mut *held;
+        let (id, queue, now) = (queue, queues.get_mut(&queue)?, uptime());
+        queue.buckets.retain(|_, bucket| bucket.is_kept(now));
+        let open = queue.buckets.iter().filter(|(_, bucket)| bucket.open.is_some_and(|open| open.is_due(now)));
+        doubtful.extend(open.map(|(number, _)| (id, *number)));
         let lowest = queue.lowest();
         queue.floor = queue.floor.max(lowest);
         Some((queue.beat, lowest))
@@ -433,9 +427,16 @@ impl Queues {
         }
     }
 
-    /// Whether a queue has no pending deliveries, as far as this process knows.
+    /// Whether a queue has pending deliveries, as far as this process knows.
+    pub fn has_pending(&self, queue: Uuid) -> bool {
+        self.held().queues.get(&queue).is_some_and(|queue| queue.buckets.values().any(Bucket::may_have_pending))
+    }
+
+    /// Whether a queue has no pending deliveries, as far as this process knows, and none whose state may still be
+    /// written.
     pub fn is_drained(&self, queue: Uuid) -> bool {
-        self.held().queues.get(&queue).is_some_and(|queue| !queue.buckets.values().any(Bucket::may_have_pending))
+        let now = uptime();
+        self.held().queues.get(&queue).is_some_and(|queue| !queue.buckets.values().any(|bucket| bucket.is_kept(now)))
     }
 
     /// Whether an adopted queue is empty, so that its row can be removed.

@@ -18,14 +18,15 @@ use super::cluster::{AT_ONCE, OpenError};
 use super::outcome::CqlError;
 use super::session::{Cql, ScyllaSettings, StatementKind};
 use super::tables::CqlTables;
+use super::watch::QueueRow;
 use crate::domain::calendar::{Month, Timestamp};
-use crate::domain::hit::{NodeId, Position};
+use crate::domain::hit::{HitCursor, NodeId, Position};
 use crate::domain::key::KeyId;
 use crate::store::StoreError;
 use crate::store::records::columns::{bigint, month as month_column, month_from, number, timestamp_from};
 use crate::store::records::links::LinkRow;
 use crate::store::records::{corrupt, keys};
-use crate::store::transfer::{ExportSource, LAST_START, Metric, NAMES, Page, Record, Section, Sink, SinkError};
+use crate::store::transfer::{ExportSource, FILLED, LAST_START, Metric, NAMES, Page, Record, Section, Sink, SinkError};
 
 /// Partitions read for one page.
 const PAGE: i32 = 1_000;
@@ -72,6 +73,8 @@ scans! {
     links: format!("SELECT token(id), {} FROM links WHERE token(id) > ? LIMIT ?", LinkRow::COLUMNS);
     remains: "SELECT token(id), id, owner, slug, kept_for, revision FROM links WHERE token(id) > ? LIMIT ?";
     kept_for: "SELECT kept_for, revision FROM links WHERE id = ?";
+    end_link_list_fill: "INSERT INTO link_list_fill (job, holder, beat, is_done) VALUES (1, 00000000-0000-0000-0000-000000000000, 0, true) \
+                         IF NOT EXISTS";
     put_remains: "INSERT INTO links (id, kept_for, revision, deleted_at) VALUES (?, ?, ?, ?) IF NOT EXISTS";
     names: "SELECT token(domain, name), name, state, owner, revision FROM link_names WHERE token(domain, name) > ? LIMIT ?";
     revised: "SELECT DISTINCT token(link), link FROM link_revisions WHERE token(link) > ? LIMIT ?";
@@ -180,6 +183,9 @@ impl ScyllaTransfer {
             Record::Revision { link, replaced_at: _ } => self.put_revision(&link).await,
             Record::Deletion { link, at } => self.put_deletion(link, at).await,
             Record::Name { name, value } => {
+                if name == FILLED {
+                    self.end_link_lists().await?;
+                }
                 let kept = tables.names.put_name(&name, value.clone()).await?;
                 if kept == value { Ok(()) } else { Err(SinkError::Taken(name)) }
             }
@@ -234,6 +240,21 @@ impl ScyllaTransfer {
         page(rows, |row| row.0, record)
     }
 
+    async fn queues(&self) -> Result<Vec<QueueRow>, StoreError> {
+        let cql = &self.tables.cluster.cql;
+        Ok(cql
+            .read(&self.tables.cluster.statements.queues, ())
+            .await?
+            .into_iter()
+            .map(QueueRow::from_columns)
+            .collect())
+    }
+
+    /// How far a node's journal is counted.
+    pub async fn hit_cursor(&self, node: NodeId) -> Result<HitCursor, StoreError> {
+        self.tables.hits.known_cursor(node).await
+    }
+
     async fn hits_served_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
         let rows: Vec<(i64, Uuid, i32)> = self.scan(&self.scans.served, from, PAGE).await?;
         let next = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
@@ -286,16 +307,17 @@ impl ExportSource for ScyllaTransfer {
         self.tables.names.mark(LAST_START).await
     }
 
+    async fn check_idle(&self) -> Result<(), StoreError> {
+        // A node that stops releases its queues. One that was killed may have hits that are counted in part.
+        let held = self.queues().await?.into_iter().find(|queue| !queue.holder.is_nil());
+        held.map_or(Ok(()), |QueueRow { holder_node, .. }| {
+            let reason = format!("node {holder_node} is running, or was killed: stop it, or start and stop it");
+            Err(StoreError::Unavailable(reason))
+        })
+    }
+
     async fn has_pending_deliveries(&self) -> Result<bool, StoreError> {
-        let rows = self
-            .tables
-            .cluster
-            .cql
-            .session()
-            .query_unpaged("SELECT queue FROM queues WHERE part = 0 LIMIT 1", ())
-            .await;
-        let rows = rows.map_err(|error| CqlError::of(&error, false).of_read())?.into_rows_result();
-        Ok(rows.map_err(|error| CqlError::Unusable(error.to_string()))?.rows_num() > 0)
+        Ok(!self.queues().await?.is_empty())
     }
 }
 

@@ -1,26 +1,19 @@
-//! Detects by their beats which queues' holders are gone, with this machine's clock only.
+//! Detects by their beats which queues' holders are gone, by the uptime of this machine only. That includes suspension: a holder that
+//! was suspended has lost its queues.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::locks::lock;
-use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
+
+use crate::locks::lock;
 
 /// A holder whose beat does not change for so long is gone.
 pub const STALE_AFTER: Duration = Duration::from_secs(15);
 /// The longest time between two reads of a beat: while this process could not read, the holder may not have been able
 /// to beat either.
 const LONGEST_GAP: Duration = Duration::from_secs(7);
-
-/// The time since the start of this machine, including suspension: a holder that was suspended has lost its queues.
-pub fn uptime() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    // Below a second, by its definition.
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
-}
 
 /// The row of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +27,14 @@ pub struct QueueRow {
     pub floor: i64,
 }
 
+/// Queue, node, holder, the holder's node, beat and floor.
+pub type QueueColumns = (Uuid, Uuid, Uuid, Uuid, i64, i64);
+
 impl QueueRow {
+    pub fn from_columns((queue, node, holder, holder_node, beat, floor): QueueColumns) -> Self {
+        Self { queue, node, holder, holder_node, beat, floor }
+    }
+
     /// Whether no process works on it when this node starts: it was released, or its holder was an earlier process of
     /// the node.
     pub fn is_left_by(&self, node: Uuid) -> bool {

@@ -96,7 +96,7 @@ metrics! {
     BOT_HITS_COUNTED: Counter "signpost_bot_hits_counted_total" ["kind"]
         "Counted hits that no person made, by kind: prefetch, preview, crawler, monitor, scanner, tool. Those of untracked links without webhooks are not told apart."
     COUNTING_DURATION: Histogram "signpost_hit_batch_duration_seconds" []
-        "Time to read a batch of hits and write it to the store."
+        "Time to count a batch of hits and write it to the store."
     JOURNAL_BYTES: Gauge "signpost_journal_bytes" []
         "Disk space used by the hit journal."
     JOURNAL_BUDGET_BYTES: Gauge "signpost_journal_budget_bytes" []

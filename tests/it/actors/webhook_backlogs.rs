@@ -128,7 +128,7 @@ async fn a_clock_that_is_set_back_by_an_hour_delays_no_delivery_for_an_hour() {
     receiver.holds_answers(true);
     click(&server, &link, 300).await;
     pending(&server, 3_000.0).await;
-    clock.turn_back(Duration::from_hours(1));
+    clock.set_back(Duration::from_hours(1));
     receiver.holds_answers(false);
     receiver.wait_for(3_000, SOON).await;
     click(&server, &link, 1).await;
@@ -171,7 +171,7 @@ async fn a_clock_that_is_set_back_and_forth_loses_sight_of_nothing() {
     receiver.holds_answers(true);
     clock.advance(seconds);
     receiver.wait_for(11, SOON).await;
-    clock.turn_back(seconds);
+    clock.set_back(seconds);
     receiver.holds_answers(false);
     // One is tried at a time, and another one was in memory.
     receiver.wait_for(12, SOON).await;

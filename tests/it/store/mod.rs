@@ -8,6 +8,7 @@ mod cql_hits;
 mod cql_links;
 mod cql_lists;
 mod cql_once;
+mod cql_queues;
 mod cql_windows;
 mod embedded;
 mod embedded_links;

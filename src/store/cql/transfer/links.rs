@@ -60,6 +60,14 @@ impl ScyllaTransfer {
         Ok(cluster.cql.settled(attempt, settle).await?)
     }
 
+    /// Notes that all links are in lists: the import has put each of them there.
+    pub(super) async fn end_link_lists(&self) -> Result<(), StoreError> {
+        let cql = &self.tables.cluster.cql;
+        // If its answer is lost, the import repeats it, or a node adds the links once more.
+        cql.lwt(&self.scans.end_link_list_fill, ()).await?;
+        Ok(())
+    }
+
     /// A name that is kept. If it has the form of an id, the row of the link with that id keeps it.
     pub(super) async fn put_kept_name(
         &self,
