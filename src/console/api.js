@@ -72,10 +72,19 @@ function refusal(response, text) {
   return new ApiError(isProblem ? { title: 'Refused', ...problem, status: response.status } : strange, response.headers);
 }
 
+/** Answers later whether it is still the session of the same key: an answer that comes after a sign-out is nobody's. */
+function whileSession() {
+  const owner = session.self?.key_id;
+  return () => owner === undefined || session.isStill(owner);
+}
+
+const overtaken = () => new DOMException('The session is over.', 'AbortError');
+
 /** @typedef {{query?: Parameters, body?: string, headers?: Record<string, string>, signal?: AbortSignal, key?: string | null, patience?: number}} Options */
 
 /** @param {string} method @param {string} path @param {Options} [options] */
 async function send(method, path, { query, body, headers = {}, signal, key = session.key, patience = PATIENCE_MS } = {}) {
+  const isCurrent = key === session.key ? whileSession() : () => true;
   const limits = [signal, patience ? AbortSignal.timeout(patience) : undefined].filter((one) => one !== undefined);
   /** @type {Response} */
   let response;
@@ -92,6 +101,7 @@ async function send(method, path, { query, body, headers = {}, signal, key = ses
     if (signal?.aborted) throw cause;
     throw noAnswer(cause);
   }
+  if (!isCurrent()) throw overtaken();
   if (response.ok) return response;
   const text = await response.text().catch(() => '');
   if (response.status === 401) session.end(key);
@@ -100,6 +110,7 @@ async function send(method, path, { query, body, headers = {}, signal, key = ses
 
 /** @param {string} method @param {string} path @param {Options} [options] */
 async function call(method, path, options) {
+  const isCurrent = options?.key === undefined ? whileSession() : () => true;
   const response = await send(method, path, options);
   let text;
   try {
@@ -108,6 +119,7 @@ async function call(method, path, options) {
     if (options?.signal?.aborted) throw cause;
     throw noAnswer(cause);
   }
+  if (!isCurrent()) throw overtaken();
   try {
     return { data: text === '' ? null : JSON.parse(text), text, headers: response.headers };
   } catch {
@@ -178,7 +190,13 @@ export const api = {
   /** @param {AbortSignal} [signal] */
   usage: (signal) => get('usage', {}, signal),
   /** A CSV file that takes the key as a header, so no plain link can fetch it. @param {string} path @param {Parameters} query */
-  csv: async (path, query) => (await send('GET', path, { query: { ...query, format: 'csv' }, patience: 0 })).blob(),
+  async csv(path, query) {
+    const isCurrent = whileSession();
+    const response = await send('GET', path, { query: { ...query, format: 'csv' }, patience: 0 });
+    const file = await response.blob().catch((cause) => Promise.reject(noAnswer(cause)));
+    if (!isCurrent()) throw overtaken();
+    return file;
+  },
   /** @param {string} id @param {Parameters} [options] */
   qr: (id, { format = 'svg', ...options } = {}) => address(`${encodeURIComponent(id)}/qr`, { format, ...options }),
   /** Why a QR code is refused. @param {string} href */
@@ -197,4 +215,6 @@ export const exportPaths = {
   links: 'exports/links',
   /** @param {string | null} id */
   series: (id) => `${scopeOf(id)}analytics/series`,
+  /** @param {string | null} id */
+  breakdown: (id) => `${scopeOf(id)}analytics/breakdown`,
 };

@@ -13,18 +13,24 @@ const COLUMNS = {
 const FLAGS = new Set(['archived', 'tracked', 'preview', 'skip_bots']);
 // A call may have 1 MiB. No row that the service takes is near a quarter of it.
 const [MOST_ROWS, MOST_BYTES, MOST_CHARS] = [500, 900_000, 250_000];
+/** How deep `data` may nest: the service refuses a whole call that nests deeper. */
+const MOST_LEVELS = 62;
 
 /** @typedef {{line: number, target: string, source: string, body: string, fault?: string}} BulkRow */
-/** @typedef {{row: BulkRow, ok: boolean, short_url: string, reason: string}} Result */
+/** `isUnknown`: the row was sent, and the answer was lost. @typedef {{row: BulkRow, ok: boolean, isUnknown?: boolean, short_url: string, reason: string}} Result */
+
+/** How deep a value nests. @param {unknown} value @returns {number} */
+const depthOf = (value) => (value !== null && typeof value === 'object' ? 1 + Math.max(0, ...Object.values(value).map(depthOf)) : 0);
 
 /** The JSON text of a cell. @param {string} field @param {string} value */
 function cellJson(field, value) {
-  if (field === 'tags') return JSON.stringify(value.split(/[,;]/).map((tag) => tag.trim()).filter(Boolean));
+  // As the service writes them; with semicolons where there is no comma.
+  if (field === 'tags') return JSON.stringify(value.split(value.includes(',') ? ',' : ';').map((tag) => tag.trim()).filter(Boolean));
   if (field === 'webhooks') return JSON.stringify(value.split(/\s+/).filter(Boolean));
   if (field === 'cache_seconds' || field === 'redirect_status') return /^\d+$/.test(value) ? value : JSON.stringify(value);
   if (FLAGS.has(field)) return /^(true|yes|1)$/i.test(value) ? 'true' : /^(false|no|0)$/i.test(value) ? 'false' : JSON.stringify(value);
   if (field === 'data') {
-    JSON.parse(value);
+    if (depthOf(JSON.parse(value)) > MOST_LEVELS) throw new RangeError(`nests more than ${MOST_LEVELS} levels deep`);
     return value;
   }
   return JSON.stringify(value);
@@ -39,8 +45,8 @@ function rowOf(fields, cells, line, source) {
     if (!field || !value) return;
     try {
       found.set(field, cellJson(field, value));
-    } catch {
-      fault = `${field}: this is not valid JSON`;
+    } catch (error) {
+      fault = `${field}: ${error instanceof RangeError ? error.message : 'this is not valid JSON'}`;
     }
   });
   if (!found.has('redirect_url')) fault = 'no target';
@@ -74,12 +80,12 @@ export function read(text) {
 /** Parts that the API takes in one request each. @param {BulkRow[]} rows */
 function partsOf(rows) {
   const parts = [];
-  let part = { rows: /** @type {BulkRow[]} */ ([]), bytes: 0, key: freshKey() };
+  let part = { rows: /** @type {BulkRow[]} */ ([]), bytes: 0, key: freshKey(), isUnknown: false };
   for (const row of rows) {
     const bytes = new TextEncoder().encode(row.body).length + 1;
     if (part.rows.length === MOST_ROWS || (part.rows.length && part.bytes + bytes > MOST_BYTES)) {
       parts.push(part);
-      part = { rows: [], bytes: 0, key: freshKey() };
+      part = { rows: [], bytes: 0, key: freshKey(), isUnknown: false };
     }
     part.rows.push(row);
     part.bytes += bytes;
@@ -120,17 +126,20 @@ function take(rows, answers) {
   if (!run) return;
   const results = rows.map((row, i) => {
     const answer = answers[i] ?? {};
-    return answer.link ? { row, ok: true, short_url: answer.link.short_url, reason: '' } : { row, ok: false, short_url: '', reason: reasonOf(answer.problem ?? {}) };
+    if (answer.link) return { row, ok: true, short_url: answer.link.short_url, reason: '' };
+    return { row, ok: false, ...(answer.isUnknown && { isUnknown: true }), short_url: '', reason: reasonOf(answer.problem ?? {}) };
   });
-  const made = new Set(results.filter(({ ok }) => ok).map(({ row }) => row));
-  left = left.filter((row) => !made.has(row));
+  // What may be made is not put back: it would be made twice.
+  const gone = new Set(results.filter(({ ok, isUnknown }) => ok || isUnknown).map(({ row }) => row));
+  left = left.filter((row) => !gone.has(row));
   drafts.keep('many', left.length ? [run.header, ...left.map(({ source }) => source)].filter(Boolean).join('\n') : undefined);
   change({ results: [...run.results, ...results], made: run.made + results.filter(({ ok }) => ok).length, failed: run.failed + results.filter(({ ok }) => !ok).length });
 }
 
 /** Rows that are not sent. @param {string} reason */
 function giveUp(reason) {
-  for (const rest of parts) take(rest.rows, rest.rows.map(() => ({ problem: { detail: reason } })));
+  const lost = { problem: { detail: 'sent, and the answer was lost: see in the list whether it is made' }, isUnknown: true };
+  for (const rest of parts) take(rest.rows, rest.rows.map(() => (rest.isUnknown ? lost : { problem: { detail: reason } })));
   parts = [];
 }
 
@@ -150,14 +159,16 @@ async function work() {
     } catch (error) {
       if (turn !== mine) return;
       const refused = /** @type {any} */ (error);
+      // Only these say that nothing was made.
+      part.isUnknown ||= ![400, 401, 403, 413, 415, 422, 429].includes(refused.status);
       if (!refused.retryAt) {
         change({ state: 'stopped', error: refused });
         return;
       }
-      change({ state: 'waiting', waitUntil: refused.retryAt });
+      change({ state: 'waiting', waitUntil: refused.retryAt, error: refused });
       await pause(Math.max(500, refused.retryAt - Date.now() + 250));
       if (turn !== mine || /** @type {Run | undefined} */ (bulk.run)?.state !== 'waiting') return;
-      change({ state: 'running', waitUntil: undefined });
+      change({ state: 'running', waitUntil: undefined, error: undefined });
     }
   }
   change({ state: 'done' });

@@ -42,6 +42,23 @@ export const drafts = {
   },
 };
 
+/** @typedef {{typed: string, key: string, time: string}} Once */
+
+/** The `Idempotency-Key` of what is typed, and a time that belongs to it. The same request again after a lost answer, also after a change of
+ * screens or a reload, has the same: nothing is made twice. */
+export const once = {
+  /** @param {string} name @param {string} typed @param {() => {key: string, time?: string}} fresh @returns {Once} */
+  of(name, typed, fresh) {
+    const known = kept.get(`${name}/once`);
+    if (known?.typed === typed) return known;
+    const next = { time: '', ...fresh(), typed };
+    keep(`${name}/once`, next);
+    return next;
+  },
+  /** @param {string} name */
+  end: (name) => keep(`${name}/once`, undefined),
+};
+
 /** A value that is kept under a name once it was changed. The third part forgets it, if it is still the one that is given.
  * @template T @param {string} name @param {T} initial @returns {[T, (value: T | ((last: T) => T)) => void, (sent: T) => void]} */
 export function useDraft(name, initial) {

@@ -135,6 +135,9 @@ export const differences = (one, other) => SPECS.filter(({ name, fixed }) => !fi
 /** @param {string} name */
 export const labelOfField = (name) => SPECS.find((spec) => spec.name === name)?.label ?? name;
 
+/** The number of a line that is not blank, from its place among those. @param {string} text @param {number} place */
+const lineOf = (text, place) => (text.split('\n').flatMap((line, i) => (line.trim() ? [i + 1] : []))[place] ?? place + 1);
+
 /** The faults of a field, for people. @param {any} error @param {string} name @param {Form} form */
 export function faultOf(error, name, form) {
   if (error?.slug === 'slug-taken' && name === 'slug') return 'this name is taken by another link';
@@ -142,7 +145,7 @@ export function faultOf(error, name, form) {
   const told = found.map((/** @type {FieldFault} */ { pointer = '', detail }) => {
     const [, , place, ...deeper] = pointer.split('/');
     if (place === undefined) return detail;
-    if (name === 'webhooks') return `line ${Number(place) + 1} ${detail}`;
+    if (name === 'webhooks') return `line ${lineOf(form.webhooks, Number(place))} ${detail}`;
     if (name === 'tags') return `“${parts(form.tags)[Number(place)] ?? place}” ${detail}`;
     return `${[place, ...deeper].join('/')}: ${detail}`;
   });

@@ -1,6 +1,6 @@
 // The form of a link's fields, of the composer and of the edit dialog.
 import { html, useLayoutEffect, useRef } from './html.js';
-import { faultOf, otherFaults } from './fields.js';
+import { faultOf, FormFaults, otherFaults } from './fields.js';
 import { zone } from './format.js';
 import { Check, Fault, Field, Icon, Select } from './ui.js';
 
@@ -23,8 +23,8 @@ export function Text({ form, set, error, has, name, label, hint, type = 'text', 
   return html`
     <${Field} label=${label} hint=${hint} error=${faultOf(error, name, form)} optional=${optional}>
       ${(wiring) => area
-        ? html`<textarea ...${wiring} rows=${area} value=${form[name]} onInput=${onInput} ...${rest}></textarea>`
-        : html`<input ...${wiring} type=${type} value=${form[name]} onInput=${onInput} autocomplete="off" ...${rest} />`}
+        ? html`<textarea ...${wiring} name=${name} rows=${area} value=${form[name]} onInput=${onInput} ...${rest}></textarea>`
+        : html`<input ...${wiring} name=${name} type=${type} value=${form[name]} onInput=${onInput} autocomplete="off" ...${rest} />`}
     <//>
   `;
 }
@@ -100,6 +100,12 @@ export function FormFault({ error, has }) {
     return others.length > 0 && html`<${Fault} error=${{ title: 'The form has faults', detail: 'The service has refused this:', errors: others }} />`;
   }
   return html`<${Fault} error=${error} />`;
+}
+
+/** Refuses fields that are half typed: the browser gives such a date no value, as if it were empty. @param {HTMLFormElement} form */
+export function readable(form) {
+  const fields = /** @type {HTMLInputElement[]} */ ([...form.elements]).filter((field) => field.validity?.badInput);
+  if (fields.length) throw new FormFaults(fields.map(({ name }) => ({ pointer: `/${name}`, detail: 'must be a whole date and time' })));
 }
 
 /** Moves the focus to the first field with a fault, in the same step that shows the faults: later it would take the focus from a field

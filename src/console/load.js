@@ -53,29 +53,38 @@ export function useList(call, inputs) {
   const [round, setRound] = useState(0);
   const abort = useRef(new AbortController());
   const reload = () => setRound((n) => n + 1);
-  /** @param {T[]} before @param {string | undefined} cursor */
-  const read = async (before, cursor) => {
+  const isLoading = useRef(false);
+  /** @param {string | undefined} cursor */
+  const read = async (cursor) => {
     abort.current.abort();
     const { signal } = (abort.current = new AbortController());
+    isLoading.current = true;
     setState((last) => ({ ...last, loading: true }));
     try {
       let page = await call(cursor, signal);
       for (let tries = 1; tries < EMPTY_PAGES && !page.rows.length && page.next; tries += 1) page = await call(page.next, signal);
-      if (!signal.aborted) setState({ rows: [...before, ...page.rows], next: page.next, loading: false });
+      // To the rows as they are now: some may have been changed while this page was read.
+      if (!signal.aborted) setState((last) => ({ rows: [...(cursor === undefined ? [] : (last.rows ?? [])), ...page.rows], next: page.next, loading: false }));
     } catch (error) {
       // Rows of other filters must not stand below the fault of these.
       if (!signal.aborted) setState((last) => (cursor === undefined ? { next: null, error, loading: false } : { ...last, error, loading: false }));
+    } finally {
+      if (!signal.aborted) isLoading.current = false;
     }
   };
   useLayoutEffect(() => {
-    read([], undefined);
+    read(undefined);
     return () => abort.current.abort();
   }, [...inputs, round]);
-  useSecondChance(state.rows ? undefined : state.error, reload);
+  // The cursor belongs to these inputs: the button that is shown while others are loaded does nothing.
+  const more = () => {
+    if (state.next && !isLoading.current) read(state.next);
+  };
+  useSecondChance(state.error, state.rows ? more : reload);
   return {
     ...state,
     reload,
-    more: () => state.next && read(state.rows ?? [], state.next),
+    more,
     change: (edit) => setState((last) => (last.rows ? { ...last, rows: edit(last.rows) } : last)),
   };
 }

@@ -72,12 +72,14 @@ export const ShortLink = ({ link, big }) => {
 async function copy(text) {
   // Only pages with TLS, or from this machine, have a clipboard.
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const before = /** @type {HTMLElement | null} */ (document.activeElement);
   const field = document.createElement('textarea');
   field.value = text;
   (document.querySelector('dialog[open]') ?? document.body).append(field);
   field.select();
   const copied = document.execCommand('copy');
   field.remove();
+  before?.focus();
   if (!copied) throw new Error('not copied');
 }
 
@@ -193,6 +195,15 @@ export const Check = ({ checked, onChange, children, ...rest }) => html`
   <label class="check"><input type="checkbox" checked=${checked} onChange=${(event) => onChange(event.target.checked)} ...${rest} /><span>${children}</span></label>
 `;
 
+/** An input that tells its value once it is complete. What is half typed stays, whatever is rendered meanwhile. @param {Record<string, any>} props */
+export function Typed({ value, onChange, ...rest }) {
+  const box = useRef(/** @type {any} */ (null));
+  useLayoutEffect(() => {
+    if (box.current.value !== value) box.current.value = value;
+  }, [value]);
+  return html`<input ref=${box} ...${rest} onChange=${({ target }) => target.validity.badInput || onChange(target.value)} />`;
+}
+
 /** Options of a `select`. @param {Record<string, any>} props */
 export const Select = ({ options, value, onChange, ...rest }) => html`
   <select value=${value} onChange=${(event) => onChange(event.target.value)} ...${rest}>
@@ -233,6 +244,10 @@ function told(error) {
   return [error.title ?? 'This did not work', error.detail ?? String(error.message ?? error)];
 }
 
+/** A countdown inside of a live region: screen readers tell its beginning and its end, not each second. @param {{left: number, soon: string, now: string}} props */
+export const Seconds = ({ left, soon, now }) =>
+  left > 0 ? html`${soon}<span aria-hidden="true"> in ${left} s</span>.` : html`${now}`;
+
 /** What was refused, why, and what to do. @param {{error: any, onRetry?: () => void, children?: any}} props */
 export function Fault({ error, onRetry, children }) {
   const [title, detail] = told(error);
@@ -245,7 +260,7 @@ export function Fault({ error, onRetry, children }) {
         <p class="lead">${title}</p>
         <p>${detail}</p>
         ${faults.length > 0 && html`<ul>${faults.map((one, i) => html`<li key=${i}><code>${one.pointer ?? one.parameter ?? one.header ?? ''}</code> ${one.detail}</li>`)}</ul>`}
-        ${error.retryAt !== undefined && html`<p><strong>${seconds > 0 ? `Retry in ${seconds} s.` : 'Retry now.'}</strong></p>`}
+        ${error.retryAt !== undefined && html`<p><strong><${Seconds} left=${seconds} soon="Retry" now="Retry now." /></strong></p>`}
         ${error.requestId && html`<p class="soft small">Request <code>${error.requestId}</code></p>`}
         ${children}
       </div>

@@ -88,3 +88,48 @@ screen('a key is changed and revoked', { hash }, async ({ page, fake }) => {
 screen('an expired key is marked', { hash }, async ({ page }) => {
   await page.getByRole('row', { name: /old deploy script/ }).getByText('expired').waitFor();
 });
+
+screen('a date that is missing is a fault, and no key without an end', { hash }, async ({ page, fake }) => {
+  const count = fake.keys.length;
+  await page.getByRole('button', { name: 'New key' }).click();
+  await dialog(page).getByLabel('Name').fill('partner');
+  await dialog(page).getByLabel('Expires').selectOption('date');
+  await dialog(page).getByRole('button', { name: 'Make key' }).click();
+  await dialog(page).getByText('Must be a date and a time').waitFor();
+  assert.equal(await dialog(page).getByRole('alert').count(), 0);
+  await dialog(page).getByLabel('Date and time').focus();
+  await page.keyboard.type('3112');
+  await dialog(page).getByRole('button', { name: 'Make key' }).click();
+  await dialog(page).getByText('Must be a whole date and time').waitFor();
+  assert.equal(fake.keys.length, count);
+});
+
+screen('a change of a key that was cancelled is forgotten', { hash }, async ({ page }) => {
+  const change = async () => {
+    await page.getByRole('button', { name: 'Actions for newsletter' }).click();
+    await page.getByRole('button', { name: 'Change…' }).click();
+  };
+  await change();
+  await dialog(page).getByLabel('Make and revoke keys').check();
+  await dialog(page).getByRole('button', { name: 'Cancel' }).click();
+  await dialog(page).waitFor({ state: 'detached' });
+  await change();
+  await is(() => dialog(page).getByLabel('Make and revoke keys').isChecked(), false);
+});
+
+screen('an answer that comes after the sign-out signs nobody in', { hash }, async ({ page, fake }) => {
+  const release = fake.hold('POST', /rotate/);
+  await page.getByRole('button', { name: 'Actions for web shop' }).click();
+  await page.getByRole('button', { name: 'Rotate…' }).click();
+  await dialog(page).getByRole('button', { name: 'Rotate' }).click();
+  await dialog(page).getByText('Rotating…').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: /^Signed in with the key/ }).click();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  const answered = page.waitForResponse(/rotate/);
+  release();
+  await answered;
+  await page.getByRole('heading', { name: 'Sign in to Signpost' }).waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.getItem('signpost.key')), null);
+  fake.keys[0].secret = fake.secret;
+});

@@ -294,7 +294,7 @@ screen('clicks of all links are shown over a range, with breakdowns, and as CSV'
   await page.getByRole('navigation', { name: 'Bots' }).getByRole('link', { name: 'Without' }).click();
   await until(() => fake.log.some(({ path, query }) => path === '/analytics/series' && query.interval === 'week' && query.bots === 'exclude'), 'a series without bots');
   await page.getByText('Show as a table').click();
-  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'CSV' }).click()]);
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'CSV', exact: true }).click()]);
   assert.equal(download.suggestedFilename(), 'clicks.csv');
   assert.equal(fake.log.at(-1).query.format, 'csv');
 });
@@ -315,4 +315,94 @@ screen('breakdowns of a service that keeps no days are of whole months', { hash:
   await page.getByRole('navigation', { name: 'Range' }).getByRole('link', { name: '7 days' }).click();
   await page.getByText('Whole months').first().waitFor();
   assert.match(asked().at(-1)[0], /-01$/);
+});
+
+screen('the bars of another range have each click once', { hash }, async ({ page, fake }) => {
+  const ranges = page.getByRole('navigation', { name: 'Range' });
+  const number = async () => Number((await figure(page, 'All clicks').textContent()).replaceAll(',', ''));
+  const bar = () => page.getByRole('slider').getAttribute('aria-valuetext');
+  await ranges.getByRole('link', { name: '90 days' }).click();
+  await page.getByRole('slider', { name: 'Clicks per day' }).waitFor();
+  // What the fake tells of the last day is the same at each request.
+  const told = await bar();
+  await ranges.getByRole('link', { name: '30 days' }).click();
+  await page.getByText('live', { exact: true }).waitFor();
+  const before = await number();
+  for (let i = 0; i < 3; i += 1) fake.hit('autumn');
+  await until(async () => (await number()) === before + 3, 'three more clicks');
+  await ranges.getByRole('link', { name: '90 days' }).click();
+  await is(bar, told);
+  fake.hit('autumn');
+  const count = (text) => Number(/([\d,]+) clicks?$/.exec(text)[1].replaceAll(',', ''));
+  await until(async () => count(await bar()) === count(told) + 1, 'the click that came since');
+});
+
+screen('figures of another choice of bots are marked as old until the new ones are there', { hash }, async ({ page, fake }) => {
+  await page.getByRole('slider').waitFor();
+  const release = fake.hold('GET', /analytics$/);
+  await page.getByRole('navigation', { name: 'Bots' }).getByRole('link', { name: 'Without' }).click();
+  await page.locator('[aria-busy=true] .figures').waitFor();
+  release();
+  await page.locator('[aria-busy=false] .figures').waitFor();
+});
+
+screen('half a date is a fault, and no missing one', { hash }, async ({ page, fake }) => {
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByText('Time', { exact: true }).click();
+  await dialog(page).getByLabel('Ends').focus();
+  await page.keyboard.type('3112');
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).getByText('Must be a whole date and time').waitFor();
+  assert.equal(fake.log.some(({ method }) => method === 'PATCH'), false);
+});
+
+screen('edits of an earlier state are shown beside what was saved meanwhile', { hash }, async ({ page, fake }) => {
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('Mine');
+  await page.keyboard.press('Escape');
+  await dialog(page).waitFor({ state: 'detached' });
+  Object.assign(stored(fake), { title: 'Theirs', revision: 2 });
+  await page.reload();
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByText('This link was changed meanwhile').waitFor();
+  await dialog(page).getByRole('button', { name: 'Keep theirs' }).click();
+  await dialog(page).getByRole('button', { name: 'Save', exact: true }).click();
+  await dialog(page).waitFor({ state: 'detached' });
+  assert.equal(stored(fake).title, 'Theirs');
+});
+
+screen('an edit whose answer was lost is no conflict', { hash }, async ({ page, fake }) => {
+  fake.rule('PATCH', /links/, 'lose', 1);
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('Saved once');
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).getByText('can’t be reached').waitFor();
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).waitFor({ state: 'detached' });
+  await page.getByText('Saved once').waitFor();
+});
+
+screen('deliveries that are read again keep the pages behind the first', { hash: '#/links/autumn/webhooks', before: (fake) => Object.assign(fake.hooks.get('autumn')[0], { status: 'pending' }) }, async ({ page, fake }) => {
+  const rows = page.locator('.deliveries tbody tr');
+  await page.getByRole('button', { name: 'Show more' }).click();
+  await is(() => rows.count(), 30);
+  const asked = () => fake.log.filter(({ path }) => path.endsWith('/webhooks/status')).length;
+  const before = asked();
+  fake.hooks.get('autumn').unshift({ ...fake.hooks.get('autumn')[1], hit_id: '00000000-0000-4000-8000-00000000beef', created_at: new Date().toISOString() });
+  await until(() => asked() > before, 'they are read again');
+  await is(() => rows.count(), 31);
+});
+
+screen('a replay that is closed ends with the call that is under way', { hash: '#/links/autumn/webhooks' }, async ({ page, fake }) => {
+  let release;
+  const released = new Promise((done) => (release = done));
+  fake.rule('POST', /replay/, () => released.then(() => ({ status: 202, headers: {}, body: { queued: 1000, next_cursor: 'c2' } })));
+  await page.getByRole('button', { name: 'Replay…' }).click();
+  await dialog(page).getByRole('button', { name: 'Replay' }).click();
+  await dialog(page).getByText('Queueing…').waitFor();
+  await dialog(page).getByRole('button', { name: 'Cancel' }).click();
+  await dialog(page).waitFor({ state: 'detached' });
+  release();
+  await page.getByText('Stopped: ').waitFor();
+  assert.equal(fake.log.filter(({ path }) => path.endsWith('replay')).length, 1);
 });

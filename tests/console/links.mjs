@@ -206,3 +206,36 @@ screen('the focus is not lost with the button at the end of a list', { before: (
   await page.getByRole('button', { name: 'Show more' }).waitFor({ state: 'detached' });
   await is(() => page.evaluate(() => document.activeElement.id), 'list-title');
 });
+
+screen('a creation whose answer is lost makes one link, also after another screen and a reload', { fill: false, before: (fake) => fake.rule('POST', /shorten/, 'lose', 1) }, async ({ page, fake }) => {
+  await page.getByLabel('Shorten a link').fill('https://example.com/');
+  await page.keyboard.press('Enter');
+  await page.getByText('can’t be reached').waitFor();
+  await page.getByRole('link', { name: 'Keys & usage' }).click();
+  await page.getByRole('heading', { name: 'Keys', exact: true }).waitFor();
+  await page.getByRole('link', { name: 'Links', exact: true }).click();
+  await page.reload();
+  await is(() => page.getByLabel('Shorten a link').inputValue(), 'https://example.com/');
+  await page.getByRole('button', { name: 'Shorten', exact: true }).click();
+  await page.getByText('Your link is ready').waitFor();
+  assert.equal(fake.links.length, 1);
+});
+
+screen('a page that is read keeps what was changed meanwhile', { before: (fake) => { for (let i = 0; i < 40; i += 1) fake.link({}); } }, async ({ page, fake }) => {
+  await is(() => page.locator('.row').count(), 25);
+  const release = fake.hold('GET', /links$/);
+  await page.getByRole('button', { name: 'Show more' }).click();
+  await page.getByRole('button', { name: 'Actions for autumn' }).click();
+  await page.getByRole('button', { name: 'Delete…' }).click();
+  await dialog(page).getByRole('button', { name: 'Delete' }).click();
+  await is(() => page.locator('.row').count(), 24);
+  release();
+  await until(async () => (await page.locator('.row').count()) > 24, 'the next page');
+  assert.equal(await page.getByRole('button', { name: 'Actions for autumn' }).count(), 0);
+});
+
+screen('a filter that a tag of a row sets is shown among the filters', {}, async ({ page }) => {
+  await page.getByRole('button', { name: 'Filters' }).click();
+  await page.getByRole('link', { name: 'mail', exact: true }).click();
+  await is(() => page.getByLabel('Text').inputValue(), 'mail');
+});

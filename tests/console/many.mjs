@@ -110,3 +110,15 @@ screen('a new list begins empty, also after rows were refused', { hash }, async 
   await page.getByRole('button', { name: 'New list' }).click();
   await is(() => page.getByLabel('Addresses').inputValue(), '');
 });
+
+screen('rows whose answer was lost are neither made nor put back once it is stopped', { hash, fill: false, before: (fake) => fake.rule('POST', /bulk/, 'lose', 1) }, async ({ page, fake }) => {
+  await page.getByLabel('Addresses').fill(list(520));
+  await page.getByRole('button', { name: 'Make 520 links' }).click();
+  await page.getByText('Going on makes no link twice').waitFor();
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByText('520 rows refused, or not known to be made').waitFor();
+  await page.getByText('the answer was lost').first().waitFor();
+  await page.getByRole('button', { name: 'Put refused rows back' }).click();
+  await page.getByRole('button', { name: 'Make 20 links' }).waitFor();
+  assert.equal(fake.links.length, 500);
+});

@@ -1,7 +1,8 @@
 // Clicks by one of their properties.
 import { html, useState } from '../html.js';
-import { api } from '../api.js';
-import { useLoad } from '../load.js';
+import { api, exportPaths } from '../api.js';
+import { save } from '../csv.js';
+import { useAction, useLoad } from '../load.js';
 import { DAY_MS, fullDay, isoDay, labelOf } from '../format.js';
 import { Choice, Fault, Select, Skeleton, Unavailable } from '../ui.js';
 import { BarList } from '../plots.js';
@@ -48,7 +49,8 @@ function Breakdown({ id, title, dimensions, data, bots, range }) {
   const [dimension, setDimension] = useState(dimensions[0]);
   const [limit, setLimit] = useState(10);
   const [name, place] = DIMENSIONS[dimension];
-  const known = place && !range && limit === 10 ? data?.[place] : undefined;
+  const first = place && !range ? data?.[place] : undefined;
+  const known = limit === 10 ? first : undefined;
   const span = range && breakdownRange(range);
   const ask = async (/** @type {AbortSignal} */ signal) => {
     const asked = { dimension, limit, bots };
@@ -60,20 +62,27 @@ function Breakdown({ id, title, dimensions, data, bots, range }) {
       return { ...(await api.breakdown(id, { ...asked, ...breakdownRange(range, 0) }, signal)), isWhole: true };
     }
   };
-  const more = useLoad(async (signal) => (known ? undefined : ask(signal)), [id, dimension, limit, bots, span?.from, span?.until, Boolean(known)]);
-  const rows = known ?? (more.data?.dimension === dimension ? withRest(more.data) : undefined);
-  const isCut = limit < 1000 && dimension !== 'device' && (known ? known.length === 10 : (more.data?.more ?? 0) > 0);
+  // What an answer is of, but for its length: fewer rows stay until more are there.
+  const wanted = JSON.stringify([id, dimension, bots, span]);
+  const more = useLoad(async (signal) => (known ? undefined : { of: wanted, answer: await ask(signal) }), [wanted, limit, Boolean(known)]);
+  const answer = !known && more.data?.of === wanted ? more.data.answer : undefined;
+  const rows = known ?? (answer ? withRest(answer) : first);
+  const isCut = limit < 1000 && dimension !== 'device' && (answer ? answer.more > 0 : first?.length === 10 || limit > 10);
+  const isLoading = !known && more.loading;
+  const download = useAction(async () => save(await api.csv(exportPaths.breakdown(id), { dimension, limit: 1000, bots, ...span }), `${id ?? 'clicks'}-${dimension}.csv`));
   return html`
-    <section class="panel" aria-busy=${String(more.loading)}>
+    <section class="panel" aria-busy=${String(isLoading)}>
       <header class="tools"><h2>${title}</h2>
         <${Select} aria-label=${`${title} by`} value=${dimension} onChange=${(next) => { setDimension(next); setLimit(10); }} options=${dimensions.map((one) => [one, DIMENSIONS[one][0]])} />
       </header>
       ${!known && more.error && (more.error.isUnavailable ? html`<${Unavailable} what="this breakdown" />` : html`<${Fault} error=${more.error} onRetry=${more.reload} />`)}
       ${!rows && !more.error && html`<${Skeleton} rows=${4} />`}
-      ${!known && more.data?.isWhole && html`<p class="soft small">Whole months: this service does not keep all days of the range.</p>`}
+      ${answer?.isWhole && html`<p class="soft small">Whole months: this service does not keep all days of the range.</p>`}
       ${rows && html`
-        <${BarList} rows=${rows} total=${known ? data.total_hits : more.data.total} name=${(label) => labelOf(dimension, label)} label=${name} />
-        ${isCut && html`<button type="button" class="plain" onClick=${() => setLimit(limit === 10 ? 100 : 1000)}>Show more</button>`}
+        <${BarList} rows=${rows} total=${answer ? answer.total : data.total_hits} name=${(label) => labelOf(dimension, label)} label=${name} />
+        ${isCut && html`<button type="button" class="plain" aria-disabled=${isLoading ? 'true' : undefined} onClick=${() => isLoading || setLimit(limit === 10 ? 100 : 1000)}>${isLoading ? 'Loading…' : 'Show more'}</button>`}
+        <button type="button" class="plain" onClick=${() => download.run()}>CSV<span class="vh"> of ${name}</span></button>
+        ${download.error && (download.error.isUnavailable ? html`<${Unavailable} what="breakdowns as CSV" />` : html`<${Fault} error=${download.error} />`)}
       `}
     </section>
   `;

@@ -20,6 +20,8 @@ const [QUIET_MS, RESYNC_MS, POLL_MS, SETTLE_MS] = [3000, 10_000, 5000, 2500];
 function useLive(id, data, bots) {
   const [state, setState] = useState('');
   const [more, setMore] = useState(0);
+  const count = useRef(0);
+  count.current = more;
   const [summary, setSummary] = useState(/** @type {any} */ (undefined));
   // The stream has all hits: it goes on while bots are shown or not.
   const filter = useRef(bots);
@@ -31,26 +33,31 @@ function useLive(id, data, bots) {
   useEffect(() => {
     const abort = new AbortController();
     const { signal } = abort;
-    let [timer, last, isLive] = [0, 0, false];
+    let [timer, last, since, isLive] = [0, 0, 0, false];
     const resync = async () => {
       last = Date.now();
-      const asked = filter.current;
+      since = 0;
+      const [asked, known] = [filter.current, count.current];
       try {
         const now = await api.summary(id, { bots: asked }, signal);
         if (signal.aborted || filter.current !== asked) return;
         setSummary(now);
-        setMore(0);
+        // Hits that have come since it was asked for are not in it.
+        setMore((n) => Math.max(0, n - known));
       } catch {
         // The next one may succeed.
       }
     };
+    // Hits put it off, but not for ever.
     const resyncIn = (/** @type {number} */ ms) => {
+      since ||= Date.now();
       clearTimeout(timer);
-      timer = setTimeout(resync, ms);
+      timer = setTimeout(resync, Math.min(ms, since + RESYNC_MS - Date.now()));
     };
     const onHits = (/** @type {import('../stream.js').Hit[]} */ hits, /** @type {number} */ skipped) => {
       const seen = hits.filter(({ bot }) => filter.current === '' || (filter.current === 'exclude') === !bot);
-      setMore((n) => n + seen.length + skipped);
+      // How many of the skipped ones are bots' only the summary knows.
+      setMore((n) => n + seen.length + (filter.current === '' ? skipped : 0));
       resyncIn(Math.max(QUIET_MS, last + RESYNC_MS - Date.now()));
     };
     const poll = setInterval(() => isLive || document.hidden || session.ended || resync(), POLL_MS);
@@ -91,24 +98,28 @@ function Figures({ data, live }) {
   `;
 }
 
-/** The clicks of a link. The analytics have the last 30 days, so that the usual view takes no request of its own.
- * @param {{id: string, created: string, query: URLSearchParams, data: any, grown: number}} props */
-function Plot({ id, created, query, data, grown }) {
+/** The clicks of a link. The analytics have the last 30 days, so that the usual view takes no request of its own. `isOld`: the analytics
+ * are of another choice of bots.
+ * @param {{id: string, created: string, query: URLSearchParams, data: any, isOld: boolean, live: ReturnType<typeof useLive>}} props */
+function Plot({ id, created, query, data, isOld, live }) {
   const chosen = query.get('range') ?? '';
   const isKnown = chosen === '' || chosen === '7';
-  const { range, asked, series, error, reload } = useSeries(id, created, query, isKnown);
+  const { range, asked, series, since, error, reload } = useSeries(id, created, query, isKnown || isOld, live.total);
+  const grown = isKnown ? live.grown : Math.max(0, live.total - since);
   if (error) return error.isUnavailable ? html`<${Unavailable} what="other ranges than 7 and 30 days" />` : html`<${Fault} error=${error} onRetry=${reload} />`;
-  if (data.total_hits + grown === 0) return html`<${Empty} title="No clicks yet">The first one shows here within two seconds.<//>`;
+  if (live.total === 0) {
+    const isAll = (query.get('bots') ?? '') === '';
+    return isAll ? html`<${Empty} title="No clicks yet">The first one shows here within two seconds.<//>` : html`<${Empty} title="No such clicks">This link has none of the chosen kind.<//>`;
+  }
   /** @type {Bar[] | undefined} */
   const read = isKnown ? data.daily.map(({ date, count }) => ({ start: date, count })).slice(chosen === '7' ? -7 : -30) : series?.points;
   if (!read) return html`<${Skeleton} rows=${4} />`;
-  const hasNow = range.until === undefined || Date.parse(range.until) > Date.now();
-  const bars = hasNow && grown > 0 ? read.map((bar, i) => (i === read.length - 1 ? { ...bar, count: bar.count + grown } : bar)) : read;
+  const bars = range.until === undefined && grown > 0 ? read.map((bar, i) => (i === read.length - 1 ? { ...bar, count: bar.count + grown } : bar)) : read;
   return html`<${Plotted} id=${id} bars=${bars} range=${range} asked=${asked} />`;
 }
 
-/** @param {{id: string, created: string, query: URLSearchParams, data: any, reload: () => void}} props */
-function Counted({ id, created, query, data, reload }) {
+/** @param {{id: string, created: string, query: URLSearchParams, data: any, isOld: boolean, reload: () => void}} props */
+function Counted({ id, created, query, data, isOld, reload }) {
   const live = useLive(id, data, query.get('bots') ?? '');
   const isFirst = data.total_hits === 0 && live.total > 0;
   useEffect(() => {
@@ -117,9 +128,9 @@ function Counted({ id, created, query, data, reload }) {
     return () => clearTimeout(timer);
   }, [isFirst]);
   return html`
-    <${Figures} data=${data} live=${live} />
+    <div aria-busy=${String(isOld)} class=${isOld ? 'old' : ''}><${Figures} data=${data} live=${live} /></div>
     <${RangeChoice} path=${['links', id]} created=${created} query=${query} />
-    <${Plot} id=${id} created=${created} query=${query} data=${data} grown=${live.grown} />
+    <div aria-busy=${String(isOld)} class=${isOld ? 'old' : ''}><${Plot} id=${id} created=${created} query=${query} data=${data} isOld=${isOld} live=${live} /></div>
   `;
 }
 
@@ -130,7 +141,7 @@ const knowsNoBots = (error, bots) => bots !== '' && error?.errors?.some(({ param
 export function useClicks(id, created, query) {
   const bots = query.get('bots') ?? '';
   const seen = useRef(0);
-  const stats = useLoad(async (signal) => (session.may('analytics:read') ? api.analytics(id, { bots }, signal) : undefined), [id, bots]);
+  const stats = useLoad(async (signal) => (session.may('analytics:read') ? { bots, ...(await api.analytics(id, { bots }, signal)) } : undefined), [id, bots]);
   useEffect(() => {
     // A page that was hidden for long shows old figures.
     const back = () => {
@@ -154,9 +165,9 @@ export function useClicks(id, created, query) {
       ${error?.slug === 'untracked-link' && html`<${Empty} title="Clicks of this link are not kept">It was created without tracking. It redirects, fires its webhooks and counts in the usage of its key.<//>`}
       ${knowsNoBots(error, bots) ? html`<${Unavailable} what="clicks without bots" />` : error && error.slug !== 'untracked-link' && html`<${Fault} error=${error} onRetry=${stats.reload} />`}
       ${!stats.data && !error && html`<${Skeleton} />`}
-      ${stats.data && !error && html`<${Counted} id=${id} created=${created} query=${query} data=${stats.data} reload=${stats.reload} />`}
+      ${stats.data && !error && html`<${Counted} id=${id} created=${created} query=${query} data=${stats.data} isOld=${stats.data.bots !== bots} reload=${stats.reload} />`}
     </section>
   `;
-  const below = stats.data && !error && stats.data.total_hits > 0 && html`<${Breakdowns} id=${id} path=${['links', id]} query=${query} data=${stats.data} range=${rangeOf(query, created)} />`;
+  const below = stats.data && !error && stats.data.bots === bots && stats.data.total_hits > 0 && html`<${Breakdowns} id=${id} path=${['links', id]} query=${query} data=${stats.data} range=${rangeOf(query, created)} />`;
   return { main, below };
 }

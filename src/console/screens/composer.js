@@ -1,9 +1,9 @@
 // Makes one link.
 import { html, useLayoutEffect, useRef, useState } from '../html.js';
 import { api, freshKey } from '../api.js';
-import { useDraft } from '../drafts.js';
+import { once, useDraft } from '../drafts.js';
 import { BLANK, creation, faultOf } from '../fields.js';
-import { FormFault, Options, Text, useFirstFault } from '../form.js';
+import { FormFault, Options, readable, Text, useFirstFault } from '../form.js';
 import { useAction } from '../load.js';
 import { href } from '../router.js';
 import { bare } from '../format.js';
@@ -39,13 +39,11 @@ export function Composer({ onMade }) {
   const box = useRef(/** @type {any} */ (null));
   // Only at the beginning: an option that is emptied must not close on the person.
   const hasOptions = useRef(Object.keys(BLANK).some((name) => name !== 'redirect_url' && form[name] !== BLANK[name]));
-  // The same request again after a lost answer must not make a second link.
-  const once = useRef({ body: '', key: '' });
   const action = useAction(async () => {
+    readable(box.current);
     const body = creation(form);
-    if (once.current.body !== body) once.current = { body, key: freshKey() };
-    const link = await api.create(body, once.current.key);
-    once.current = { body: '', key: '' };
+    const link = await api.create(body, once.of('new', body, () => ({ key: freshKey() })).key);
+    once.end('new');
     setMade(link);
     forget(kept);
     hasOptions.current = false;

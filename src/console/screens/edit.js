@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from '../html.js';
 import { api } from '../api.js';
 import { drafts } from '../drafts.js';
 import { differences, formOf, labelOfField, patch } from '../fields.js';
-import { FormFault, Options, Text, useFirstFault } from '../form.js';
+import { FormFault, Options, readable, Text, useFirstFault } from '../form.js';
 import { useAction } from '../load.js';
 import { number } from '../format.js';
 import { Button, Confirm, Dialog, Fault, Field, ShortLink, Skeleton, Submit, Tabs } from '../ui.js';
@@ -21,7 +21,7 @@ const shown = (value) => (value === true ? 'yes' : value === false ? 'no' : valu
 const Conflict = ({ before, theirs, mine, chosen, choose }) => html`
   <div class="conflict" role="alert">
     <p class="lead">This link was changed meanwhile</p>
-    <p>Nothing was saved. Compare, choose, and save again.</p>
+    <p>Your edits are not saved. Compare, choose, and save again.</p>
   </div>
   <ul class="versions">
     ${[...new Set([...differences(before, theirs), ...differences(before, mine)])].map((name) => {
@@ -45,23 +45,32 @@ const Conflict = ({ before, theirs, mine, chosen, choose }) => html`
 export const merged = (before, theirs, mine, chosen) =>
   Object.fromEntries(Object.keys(mine).map((name) => [name, mine[name] !== before[name] && (chosen[name] !== 'theirs' || theirs[name] === before[name]) ? mine[name] : theirs[name]]));
 
+/** What was edited before, and the state of the link then. @param {string} slot @returns {{edits: Form, base: ReadLink} | undefined} */
+function draftOf(slot) {
+  const { edits, text, etag } = drafts.get(slot) ?? {};
+  return edits && text ? { edits, base: { record: JSON.parse(text), text, etag } } : undefined;
+}
+
 /** @param {{link: ReadLink, close: () => void, onSaved: (link: ReadLink) => void}} props */
 function EditForm({ link, close, onSaved }) {
   const id = link.record.short_id;
   const slot = `edit/${id}`;
-  const kept = useRef(drafts.get(slot));
-  const [base, setBase] = useState(link);
-  const [theirs, setTheirs] = useState(/** @type {ReadLink | undefined} */ (undefined));
+  const kept = useRef(draftOf(slot));
+  // Edits of an earlier state of the link: what was saved meanwhile is shown beside them.
+  const isOld = kept.current !== undefined && differences(formOf(kept.current.base), formOf(link)).length > 0;
+  const [base, setBase] = useState(isOld && kept.current ? kept.current.base : link);
+  const [theirs, setTheirs] = useState(isOld ? link : undefined);
   const [chosen, setChosen] = useState(/** @type {Record<string, string>} */ ({}));
   const before = formOf(base);
   // Only what was changed is kept as a draft, so that the rest follows the record.
-  const [edits, setEdits] = useState(/** @type {Form} */ (kept.current ?? {}));
+  const [edits, setEdits] = useState(/** @type {Form} */ (kept.current?.edits ?? {}));
   const latest = useRef(edits);
   const form = { ...before, ...edits };
-  const box = useRef(null);
-  const change = (/** @type {Form} */ next, from = before) => {
+  const box = useRef(/** @type {any} */ (null));
+  const change = (/** @type {Form} */ next, of = base) => {
+    const from = formOf(of);
     latest.current = next;
-    drafts.keep(slot, differences(from, { ...from, ...next }).length ? next : undefined);
+    drafts.keep(slot, differences(from, { ...from, ...next }).length ? { edits: next, text: of.text, etag: of.etag } : undefined);
     setEdits(next);
   };
   const set = (name, value) => change({ ...latest.current, [name]: value });
@@ -69,25 +78,31 @@ function EditForm({ link, close, onSaved }) {
   /** Goes on from another state of the link. */
   const rebase = (/** @type {ReadLink} */ next, /** @type {Form} */ wanted) => {
     const from = formOf(next);
-    change(Object.fromEntries(differences(from, { ...from, ...wanted }).map((name) => [name, wanted[name]])), from);
+    change(Object.fromEntries(differences(from, { ...from, ...wanted }).map((name) => [name, wanted[name]])), next);
     setBase(next);
     setTheirs(undefined);
     setChosen({});
   };
   const save = useAction(async () => {
+    readable(box.current);
     const from = theirs ?? base;
     const to = theirs ? merged(before, formOf(theirs), form, chosen) : form;
     const body = patch(formOf(from), to, from.text);
-    try {
-      const saved = body === '{}' ? from : await api.change(id, body, from.etag);
+    const done = (/** @type {ReadLink} */ saved) => {
       onSaved(saved);
       const isAll = latest.current === edits;
       rebase(saved, isAll ? {} : latest.current);
       // What was typed while the request was under way is not saved yet.
       if (isAll) close();
+    };
+    try {
+      done(body === '{}' ? from : await api.change(id, body, from.etag));
     } catch (error) {
       if (/** @type {any} */ (error).status !== 412) throw error;
-      setTheirs(await api.link(id));
+      const now = await api.link(id);
+      // The same: an earlier try was saved, and its answer was lost.
+      if (differences(formOf(now), to).length) setTheirs(now);
+      else done(now);
     }
   });
   useFirstFault(save.error, box);

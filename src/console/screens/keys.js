@@ -1,12 +1,12 @@
 // Keys and usage.
 import { html, useEffect, useId, useRef, useState } from '../html.js';
 import { api, freshKey } from '../api.js';
-import { useDraft } from '../drafts.js';
+import { once, useDraft } from '../drafts.js';
 import { useAction, useList, useLoad } from '../load.js';
 import { localTime, month, monthAfter, number } from '../format.js';
 import { session } from '../session.js';
-import { faultOf } from '../fields.js';
-import { useFirstFault } from '../form.js';
+import { faultOf, FormFaults } from '../fields.js';
+import { readable, useFirstFault } from '../form.js';
 import { Action, Button, Check, Confirm, Dialog, Empty, Fault, Field, Menu, Meter, More, Pill, Secret, Select, Skeleton, Submit, Theirs, When } from '../ui.js';
 
 /** @typedef {import('../session.js').KeyRecord} KeyRecord */
@@ -34,7 +34,8 @@ function Usage() {
   `;
 }
 
-const EXPIRIES = [['', 'never'], ['30', 'in 30 days'], ['90', 'in 90 days'], ['365', 'in a year'], ['date', 'on a date']];
+/** @returns {[string, string][]} */
+const expiries = () => [['', session.self?.expires_at ? 'with the key that makes it' : 'never'], ['30', 'in 30 days'], ['90', 'in 90 days'], ['365', 'in a year'], ['date', 'on a date']];
 
 /** The fields of a key. @param {{form: any, set: (changes: any) => void, error: any}} props */
 function KeyFields({ form, set, error }) {
@@ -50,33 +51,34 @@ function KeyFields({ form, set, error }) {
     `)}</div>${fault('scopes') && html`<p class="fault" id=${scopesFault}>${fault('scopes')}</p>`}</fieldset>
     <div class="two">
       <${Field} label="Tier" error=${fault('tier')}>${(wiring) => html`<${Select} ...${wiring} options=${session.self?.tier === 'Pro' || form.tier === 'Pro' ? [['Free', 'Free'], ['Pro', 'Pro']] : [['Free', 'Free']]} value=${form.tier} onChange=${(tier) => set({ tier })} />`}<//>
-      <${Field} label="Expires" error=${form.expiry === 'date' ? undefined : fault('expires_at')}>${(wiring) => html`<${Select} ...${wiring} options=${EXPIRIES} value=${form.expiry} onChange=${(expiry) => set({ expiry })} />`}<//>
+      <${Field} label="Expires" error=${form.expiry === 'date' ? undefined : fault('expires_at')}>${(wiring) => html`<${Select} ...${wiring} options=${expiries()} value=${form.expiry} onChange=${(expiry) => set({ expiry })} />`}<//>
     </div>
-    ${form.expiry === 'date' && html`<${Field} label="Date and time" error=${fault('expires_at')}>${(wiring) => html`<input ...${wiring} type="datetime-local" value=${form.date} onInput=${(event) => set({ date: event.target.value })} />`}<//>`}
+    ${form.expiry === 'date' && html`<${Field} label="Date and time" error=${fault('expires_at')}>${(wiring) => html`<input ...${wiring} name="expires_at" type="datetime-local" value=${form.date} onInput=${(event) => set({ date: event.target.value })} />`}<//>`}
   `;
 }
 
 /** @param {any} form */
 function expiryOf(form) {
-  if (form.expiry === 'date') return form.date ? new Date(form.date).toISOString() : null;
+  if (form.expiry === 'date') {
+    if (!form.date) throw new FormFaults([{ pointer: '/expires_at', detail: 'must be a date and a time' }]);
+    return new Date(form.date).toISOString();
+  }
   return form.expiry ? new Date(Date.now() + Number(form.expiry) * 86_400_000).toISOString() : null;
 }
 
 /** The problem, but for faults that stand at the fields. @param {{error: any}} props */
-const KeyFault = ({ error }) => (error && !(error.slug === 'validation' && error.errors.every(({ pointer }) => /^\/(name|scopes|tier|expires_at)\b/.test(pointer ?? ''))) ? html`<${Fault} error=${error} />` : null);
+const KeyFault = ({ error }) => (error && !((error.slug === 'validation' || error instanceof FormFaults) && error.errors.every(({ pointer }) => /^\/(name|scopes|tier|expires_at)\b/.test(pointer ?? ''))) ? html`<${Fault} error=${error} />` : null);
 
 /** @param {{onClose: () => void, onMade: (made: any) => void}} props */
 function NewKey({ onClose, onMade }) {
   const usual = SCOPES.map(([scope]) => scope).filter((scope) => scope !== 'keys:manage' && session.may(scope));
   const [form, setForm, forget] = useDraft('key', { name: '', scopes: usual, tier: 'Free', expiry: '', date: '' });
-  const once = useRef({ body: '', key: '', time: '' });
-  const box = useRef(null);
+  const box = useRef(/** @type {any} */ (null));
   const action = useAction(async () => {
-    const typed = JSON.stringify(form);
-    // The same request again, with the same time, after a lost answer: it must not make a second key.
-    if (once.current.body !== typed) once.current = { body: typed, key: freshKey(), time: expiryOf(form) ?? '' };
-    const { time, key } = once.current;
+    readable(box.current);
+    const { time, key } = once.of('key', JSON.stringify(form), () => ({ key: freshKey(), time: expiryOf(form) ?? '' }));
     const made = await api.createKey({ name: form.name.trim(), tier: form.tier, scopes: form.scopes, ...(time && { expires_at: time }) }, key);
+    once.end('key');
     forget(form);
     onMade(made);
   });
@@ -97,16 +99,17 @@ function NewKey({ onClose, onMade }) {
 /** @param {{one: KeyRecord, onClose: () => void, onDone: () => void}} props */
 function Change({ one, onClose, onDone }) {
   const first = { name: one.name, scopes: one.scopes, tier: one.tier, expiry: one.expires_at ? 'date' : '', date: localTime(one.expires_at) };
-  const [form, setForm, forget] = useDraft(`key/${one.key_id}`, first);
-  const box = useRef(null);
+  // No draft: scopes that were ticked and cancelled must not come back days later.
+  const [form, setForm] = useState(first);
+  const box = useRef(/** @type {any} */ (null));
   const action = useAction(async () => {
+    readable(box.current);
     const expires = form.date === first.date && form.expiry === first.expiry ? one.expires_at : expiryOf(form);
     const body = {
       ...(form.name.trim() !== one.name && { name: form.name.trim() }), ...(form.tier !== one.tier && { tier: form.tier }),
       ...(form.scopes.toSorted().join() !== one.scopes.toSorted().join() && { scopes: form.scopes }), ...(expires !== one.expires_at && { expires_at: expires }),
     };
     if (Object.keys(body).length) await api.changeKey(one.key_id, body);
-    forget(form);
     onDone();
   });
   useFirstFault(action.error, box);

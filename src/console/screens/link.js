@@ -31,6 +31,10 @@ function Qr({ link }) {
     setFault(why && { src, why });
   };
   const told = fault?.src === src ? fault.why : undefined;
+  useEffect(() => {
+    const timer = told?.retryAt ? setTimeout(() => setFault(undefined), Math.max(500, told.retryAt - Date.now() + 250)) : 0;
+    return () => clearTimeout(timer);
+  }, [told]);
   const save = (/** @type {string} */ format, options = {}) => html`
     <a class="button" href=${api.qr(link.short_id, { format, ...options, ...colours })} download=${`${link.short_id}.${format}`}><${Icon} name="save" /><span>${format.toUpperCase()}</span></a>
   `;

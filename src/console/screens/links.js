@@ -6,7 +6,7 @@ import { useAction, useList } from '../load.js';
 import { ago, bare, counted, moment, number, safeHref } from '../format.js';
 import { href, refine } from '../router.js';
 import { session } from '../session.js';
-import { Action, Button, Choice, Copy, Empty, Fault, Field, Icon, Menu, More, Outside, Pill, Select, ShortLink, Skeleton, Theirs } from '../ui.js';
+import { Action, Button, Choice, Copy, Empty, Fault, Field, Icon, Menu, More, Outside, Pill, Select, ShortLink, Skeleton, Theirs, Typed } from '../ui.js';
 import { Spark } from '../plots.js';
 import { Composer } from './composer.js';
 import { Edit, Remove } from './edit.js';
@@ -30,7 +30,9 @@ const FILTERS = NAMES.slice(2);
 function asked(query) {
   const found = Object.fromEntries(NAMES.map((name) => [name, query.get(name) ?? '']));
   for (const name of ['created_from', 'created_until']) {
-    if (found[name]) found[name] = `${found[name]}T00:00:00Z`;
+    // The times that are shown are the browser's, too.
+    const begin = new Date(`${found[name]}T00:00`);
+    if (found[name] && !Number.isNaN(begin.getTime())) found[name] = begin.toISOString();
   }
   return found;
 }
@@ -72,10 +74,16 @@ const INDEXED = [['', 'anything'], ['tag', 'the tag'], ['slug_prefix', 'a name t
 function Filters({ query, set }) {
   const used = INDEXED.find(([name]) => name && query.get(name))?.[0] ?? '';
   const [index, setIndex] = useState(used);
-  const [text, setText] = useState(used ? query.get(used) ?? '' : '');
+  const [text, setText] = useState(used ? (query.get(used) ?? '') : '');
+  const applied = used ? (query.get(used) ?? '') : '';
+  useEffect(() => {
+    // The address was changed elsewhere: by a tag of a row, or by "back".
+    setIndex(used);
+    setText(applied);
+  }, [used, applied]);
   const none = { tag: '', slug_prefix: '', target: '' };
   const date = (name, label) => html`
-    <${Field} label=${label}>${(wiring) => html`<input ...${wiring} type="date" value=${query.get(name) ?? ''} onChange=${(event) => set({ [name]: event.target.value })} />`}<//>
+    <${Field} label=${label}>${(wiring) => html`<${Typed} ...${wiring} type="date" value=${query.get(name) ?? ''} onChange=${(/** @type {string} */ day) => set({ [name]: day })} />`}<//>
   `;
   const pick = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string[][]} */ options) => html`
     <${Field} label=${label}>${(wiring) => html`<${Select} ...${wiring} options=${options} value=${query.get(name) ?? ''} onChange=${(value) => set({ [name]: value })} />`}<//>
@@ -88,9 +96,9 @@ function Filters({ query, set }) {
       `}
       ${pick('state', 'State', STATE_OPTIONS)}
       ${pick('has_webhooks', 'Webhooks', [['', 'with or without'], ['true', 'with'], ['false', 'without']])}
-      ${index !== 'slug_prefix' && pick('order', 'Order', [['', 'newest first'], ['oldest', 'oldest first']])}
+      ${index !== 'slug_prefix' && used !== 'slug_prefix' && pick('order', 'Order', [['', 'newest first'], ['oldest', 'oldest first']])}
       ${date('created_from', 'Made from')}${date('created_until', 'Made before')}
-      ${session.may('keys:manage') && html`<${Field} label="Key id">${(wiring) => html`<input ...${wiring} class="mono" value=${query.get('key_id') ?? ''} onChange=${(event) => set({ key_id: event.target.value.trim() })} />`}<//>`}
+      ${session.may('keys:manage') && html`<${Field} label="Key id">${(wiring) => html`<${Typed} ...${wiring} class="mono" value=${query.get('key_id') ?? ''} onChange=${(/** @type {string} */ id) => set({ key_id: id.trim() })} />`}<//>`}
     </form>
   `;
 }

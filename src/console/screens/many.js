@@ -6,7 +6,7 @@ import { drafts, useDraft } from '../drafts.js';
 import { useCountdown } from '../load.js';
 import { counted, number } from '../format.js';
 import { session } from '../session.js';
-import { Button, Empty, Fault, Field, Theirs } from '../ui.js';
+import { Button, Empty, Fault, Field, Seconds, Theirs } from '../ui.js';
 
 const FEW = 200;
 /** A larger file would keep the browser busy for long. */
@@ -21,9 +21,9 @@ function useRun() {
 /** @param {{run: import('../bulk.js').Run}} props */
 function State({ run }) {
   const seconds = useCountdown(run.waitUntil);
-  if (run.state === 'waiting') return html`<p>The rate limit is reached. Sending continues automatically ${seconds > 0 ? `in ${seconds} s` : 'now'}.</p>`;
+  if (run.state === 'waiting') return html`<p>${run.error?.status === 429 ? 'The rate limit is reached.' : 'The service can’t answer at the moment.'} <${Seconds} left=${seconds} soon="Sending continues automatically" now="Sending continues now." /></p>`;
   if (run.state === 'running') return html`<p>Sending… You can look at other screens meanwhile.</p>`;
-  if (run.state === 'done') return html`<p>${run.failed ? 'Finished. The rows below were refused; all others are made.' : 'Finished. All links are made.'}</p>`;
+  if (run.state === 'done') return html`<p>${run.made === run.total ? 'Finished. All links are made.' : 'Finished. The rows below were refused, or their answer was lost; all others are made.'}</p>`;
   return null;
 }
 
@@ -34,7 +34,7 @@ function Progress({ run, onPutBack, onNew }) {
   const title = useRef(/** @type {any} */ (null));
   useLayoutEffect(() => title.current?.focus(), []);
   const download = () => {
-    const rows = run.results.toSorted((a, b) => a.row.line - b.row.line).map(({ row, ok, short_url, reason }) => [row.line, ok ? 'made' : 'refused', short_url, row.target, reason]);
+    const rows = run.results.toSorted((a, b) => a.row.line - b.row.line).map(({ row, ok, isUnknown, short_url, reason }) => [row.line, ok ? 'made' : isUnknown ? 'unknown' : 'refused', short_url, row.target, reason]);
     save(new Blob([table([['line', 'result', 'short_url', 'redirect_url', 'reason'], ...rows])], { type: 'text/csv' }), 'links-made.csv');
   };
   return html`
@@ -42,7 +42,7 @@ function Progress({ run, onPutBack, onNew }) {
       <header class="tools"><h2 id="progress-title" tabindex="-1" ref=${title}>${number(run.made)} of ${number(run.total)} made</h2>
         ${run.state !== 'done' && html`<${Button} onClick=${bulk.stop}>Stop<//>`}
         ${run.state === 'done' && html`<${Button} icon="save" onClick=${download}>Results as CSV<//>`}
-        ${run.state === 'done' && failed.length > 0 && html`<${Button} onClick=${onPutBack}>Put refused rows back<//>`}
+        ${run.state === 'done' && failed.some(({ isUnknown }) => !isUnknown) && html`<${Button} onClick=${onPutBack}>Put refused rows back<//>`}
         ${run.state === 'done' && html`<${Button} onClick=${onNew}>New list<//>`}
       </header>
       <progress max=${run.total} value=${done} aria-label="Rows that are done"></progress>
@@ -51,7 +51,7 @@ function Progress({ run, onPutBack, onNew }) {
         <${Fault} error=${run.error} onRetry=${bulk.resume}><p>${counted(run.total - done, 'row')} not sent yet. Going on makes no link twice.</p><//>
       `}
       ${failed.length > 0 && html`
-        <h3 class="refused">${counted(failed.length, 'row')} refused</h3>
+        <h3 class="refused">${counted(failed.length, 'row')} refused${failed.some(({ isUnknown }) => isUnknown) ? ', or not known to be made' : ''}</h3>
         <div class="scroll" tabindex="0" role="region" aria-label="Refused rows">
           <table class="refusals"><thead><tr><th scope="col" class="num">Line</th><th scope="col">Target</th><th scope="col">Reason</th></tr></thead>
           <tbody>${failed.slice(0, FEW).map(({ row, reason }) => html`<tr key=${row.line}><td class="num">${row.line}</td><td class="to" title=${row.target}><${Theirs}>${row.target || row.source}<//></td><td>${reason}</td></tr>`)}</tbody></table>

@@ -5,7 +5,7 @@ import { save } from '../csv.js';
 import { useAction, useLoad } from '../load.js';
 import { DAY_MS, isoDay } from '../format.js';
 import { refine } from '../router.js';
-import { Button, Choice, Fault, Unavailable } from '../ui.js';
+import { Button, Choice, Fault, Typed, Unavailable } from '../ui.js';
 import { Bars, BarsTable } from '../plots.js';
 
 /** @typedef {import('../plots.js').Bar} Bar */
@@ -29,21 +29,24 @@ export function rangeOf(query, created) {
   if (range === '7' || range === '90') return { unit: 'day', from: back(Number(range)) };
   if (range === '365') return { unit: 'week', from: back(365) };
   const from = range === 'all' ? created.slice(0, 10) : (range === 'custom' && dayOf(query, 'from')) || back(30);
-  const until = range === 'custom' ? dayOf(query, 'until') : '';
+  // Days to come have no clicks.
+  const until = range === 'custom' && Date.parse(dayOf(query, 'until')) < today() ? dayOf(query, 'until') : '';
   const days = ((until ? Date.parse(until) : today() + DAY_MS) - Date.parse(from)) / DAY_MS;
   return { unit: days <= 92 ? 'day' : days <= 731 ? 'week' : 'month', from, ...(until && { until: isoDay(Date.parse(until) + DAY_MS) }) };
 }
 
 const BOTS = [['', 'With bots'], ['exclude', 'Without'], ['only', 'Only bots']];
 
-/** The series that the address asks for, of a link or of all links of the key. An answer to another question is not shown.
- * @param {string | null} id @param {string} created @param {URLSearchParams} query @param {boolean} isKnown */
-export function useSeries(id, created, query, isKnown) {
+/** The series that the address asks for, of a link or of all links of the key. An answer to another question is not shown. `since` is what
+ * `count` had when the series was asked for: the series has what was counted before.
+ * @param {string | null} id @param {string} created @param {URLSearchParams} query @param {boolean} isKnown @param {number} [count] */
+export function useSeries(id, created, query, isKnown, count = 0) {
   const range = rangeOf(query, created);
   const asked = { from: range.from, until: range.until, interval: range.unit, bots: query.get('bots') ?? '' };
   const wanted = JSON.stringify([id, asked]);
-  const { data, error, reload } = useLoad(async (signal) => (isKnown ? undefined : { of: wanted, series: await api.series(id, asked, signal) }), [isKnown, wanted]);
-  return { range, asked, series: !isKnown && data?.of === wanted ? data.series : undefined, error: isKnown ? undefined : error, reload };
+  const { data, error, reload } = useLoad(async (signal) => (isKnown ? undefined : { of: wanted, since: count, series: await api.series(id, asked, signal) }), [isKnown, wanted]);
+  const answer = !isKnown && data?.of === wanted ? data : undefined;
+  return { range, asked, series: answer?.series, since: answer?.since ?? 0, error: isKnown ? undefined : error, reload };
 }
 
 /** Bars, and the same as a table and as CSV. @param {{id: string | null, bars: Bar[], range: Range, asked: import('../api.js').Parameters}} props */
@@ -61,12 +64,10 @@ export function Plotted({ id, bars, range, asked }) {
 
 /** @param {{query: URLSearchParams}} props */
 function Dates({ query }) {
-  const set = (name) => (event) => refine({ [name]: event.target.value });
+  const date = (/** @type {string} */ name, /** @type {number} */ usual) =>
+    html`<${Typed} type="date" value=${query.get(name) ?? isoDay(usual)} onChange=${(/** @type {string} */ day) => day && refine({ [name]: day })} />`;
   return html`
-    <div class="dates">
-      <label>From <input type="date" value=${query.get('from') ?? isoDay(today() - 29 * DAY_MS)} onChange=${set('from')} /></label>
-      <label>to <input type="date" value=${query.get('until') ?? isoDay(today())} onChange=${set('until')} /></label>
-    </div>
+    <div class="dates"><label>From ${date('from', today() - 29 * DAY_MS)}</label><label>to ${date('until', today())}</label></div>
   `;
 }
 

@@ -46,7 +46,7 @@ function KeyForm({ previous }) {
       <${Field} label="API key" error=${fault && reasonOf(fault)}>
         ${(wiring) => html`
           <div class="with-button">
-            <input ...${wiring} ref=${field} class="mono" type=${shown ? 'text' : 'password'} name="key" autocomplete="current-password" autocapitalize="off" spellcheck=${false}
+            <input ...${wiring} ref=${field} class="mono" type=${shown ? 'text' : 'password'} name="key" autocomplete="off" autocapitalize="off" spellcheck=${false}
               placeholder="sp_…" value=${secret} onInput=${(event) => setSecret(event.target.value)} required />
             <button type="button" class="icon-button" aria-label="Show the key" aria-pressed=${String(shown)} onClick=${() => setShown(!shown)}><${Icon} name="eye" /></button>
           </div>

@@ -1,5 +1,5 @@
 // The webhooks of a link: their state, their deliveries, tests and replays.
-import { html, useEffect, useState } from '../html.js';
+import { html, useEffect, useRef, useState } from '../html.js';
 import { api } from '../api.js';
 import { useAction, useLoad } from '../load.js';
 import { bare, clock, counted, moment, number } from '../format.js';
@@ -44,6 +44,10 @@ function Replay({ id, urls, onClose, onDone }) {
     setForm({ ...form, [name]: value });
     setRest(undefined);
   };
+  const isClosed = useRef(false);
+  useEffect(() => () => {
+    isClosed.current = true;
+  }, []);
   // Goes on where a refusal, of the rate limit for one, has stopped it.
   const action = useAction(async () => {
     let body = rest ?? { since: new Date(Date.now() - Number(form.since) * 1000).toISOString(), status: form.status, ...(form.url && { url: form.url }) };
@@ -54,6 +58,7 @@ function Replay({ id, urls, onClose, onDone }) {
       sum += page.queued;
       setQueued(sum);
       if (page.next_cursor === null) break;
+      if (isClosed.current) return onDone(`Stopped: ${counted(sum, 'delivery', 'deliveries')} queued again, others not.`);
       body = { ...body, cursor: page.next_cursor };
     }
     onDone(sum ? `${counted(sum, 'delivery', 'deliveries')} queued again.` : 'There was nothing to replay.');
@@ -97,6 +102,20 @@ const Deliveries = ({ rows, mayAct, busy, onReplay }) => html`
 
 const POLL_MS = 3000;
 
+/** @param {any} one */
+const keyOf = (one) => `${one.hit_id} ${one.url}`;
+
+/** The first page, and what was read behind it before. If the page has none of the rows that are known, others may lie between.
+ * @param {any} page @param {any} known */
+function withOlder(page, known) {
+  const rows = page.deliveries;
+  const isIn = new Set(rows.map(keyOf));
+  if (!known || page.next_cursor === null || !known.deliveries.some((one) => isIn.has(keyOf(one)))) return page;
+  const last = rows.at(-1).created_at;
+  const older = known.deliveries.filter((one) => one.created_at <= last && !isIn.has(keyOf(one)));
+  return older.length ? { ...page, deliveries: [...rows, ...older], next_cursor: known.next_cursor } : page;
+}
+
 /** @param {{link: import('../api.js').LinkRecord, query: URLSearchParams}} props */
 export function Webhooks({ link, query }) {
   const id = link.short_id;
@@ -104,14 +123,23 @@ export function Webhooks({ link, query }) {
   const [tests, setTests] = useState(/** @type {Record<string, any>} */ ({}));
   const [replaying, setReplaying] = useState(false);
   const [notice, setNotice] = useState('');
-  const list = useLoad((signal) => api.deliveries(id, { status, limit: 25 }, signal), [id, status, link.revision]);
+  const latest = useRef(/** @type {any} */ (undefined));
+  const list = useLoad(async (signal) => {
+    const page = await api.deliveries(id, { status, limit: 25 }, signal);
+    return { ...withOlder(page, latest.current?.of === status ? latest.current : undefined), of: status };
+  }, [id, status, link.revision]);
+  latest.current = list.data;
   const more = useAction(async () => {
-    const page = await api.deliveries(id, { status, limit: 25, cursor: list.data.next_cursor });
-    list.change((data) => ({ ...data, deliveries: [...data.deliveries, ...page.deliveries], next_cursor: page.next_cursor }));
+    const cursor = list.data?.next_cursor;
+    const page = await api.deliveries(id, { status, limit: 25, cursor });
+    // Where the list has begun anew meanwhile, this page does not follow its end.
+    list.change((data) => (data.of === status && data.next_cursor === cursor ? { ...data, deliveries: [...data.deliveries, ...page.deliveries], next_cursor: page.next_cursor } : data));
   });
   const test = useAction(async (/** @type {string | undefined} */ url) => {
     const { results } = await api.test(id, url);
     setTests((last) => ({ ...last, ...Object.fromEntries(results.map((result) => [result.url, result])) }));
+    // A success ends a suspension.
+    list.reload();
   });
   const again = useAction(async (/** @type {any} */ one) => {
     await api.replay(id, { hit_id: one.hit_id, url: one.url });
@@ -120,8 +148,14 @@ export function Webhooks({ link, query }) {
   });
   const hasPending = list.data?.deliveries.some((one) => one.status === 'pending');
   useEffect(() => {
-    const timer = hasPending ? setTimeout(() => document.hidden || list.reload(), POLL_MS) : 0;
-    return () => clearTimeout(timer);
+    if (!hasPending) return undefined;
+    const look = () => document.hidden || list.reload();
+    const timer = setTimeout(look, POLL_MS);
+    document.addEventListener('visibilitychange', look);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener('visibilitychange', look);
+    };
   }, [list.data]);
   if (list.error && !list.data) return html`<section class="panel"><h2>Webhooks</h2><${Fault} error=${list.error} onRetry=${list.reload} /></section>`;
   if (!list.data) return html`<section class="panel"><${Skeleton} rows=${4} /></section>`;
