@@ -36,6 +36,13 @@ pub fn lengths(bytes: &[u8]) -> Option<(usize, usize)> {
     Some((head, body.map_or(0, |digits| digits.parse().unwrap())))
 }
 
+/// The value of a header of the answer that `bytes` begin with.
+pub fn field<'a>(bytes: &'a [u8], name: &str) -> Option<&'a str> {
+    let head = std::str::from_utf8(&bytes[..lengths(bytes)?.0]).ok()?;
+    let mut fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    fields.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+}
+
 /// The status in an answer's first line.
 pub fn status(bytes: &[u8]) -> u16 {
     std::str::from_utf8(&bytes[9..12]).unwrap().parse().unwrap()

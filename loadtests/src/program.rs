@@ -16,7 +16,7 @@ use crate::{
     home,
     operator::{Operator, ROOT_KEY},
     server::{Server, free_address},
-    way::{Side, Way},
+    way::{Side, Way, ends_with_this_program},
 };
 
 /// Of a load test, too: exports and imports need it to be the same.
@@ -82,7 +82,8 @@ impl Program {
 
     /// What starts it without any setting but those of `settings`.
     pub fn plain(&self, settings: &[(String, String)]) -> Command {
-        let mut command = Command::new(&self.0);
+        let mut command = ends_with_this_program();
+        command.arg(&self.0);
         forget_settings(&mut command);
         command.envs(settings.iter().cloned());
         command

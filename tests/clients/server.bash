@@ -10,22 +10,29 @@ root_key='root-key-of-a-test-0123456789-0123456789'
 settings=()
 server=
 
+# Fails if the server did not end in order.
 stop_server() {
+  local ended=0
   if [[ -n $server ]]; then
     kill "$server" 2>/dev/null || true
-    wait "$server" || true
+    wait "$server" || ended=$?
     server=
   fi
+  return "$ended"
 }
 
 finish() {
   local result=$?
-  stop_server
+  if ! stop_server; then
+    echo 'the server did not end in order'
+    [[ $result -ne 0 ]] || result=1
+  fi
   if [[ $result -ne 0 && -s $work/server.log ]]; then
     echo "the server's last words:"
     tail -n 20 "$work/server.log"
   fi
   rm -rf "$work"
+  exit "$result"
 }
 trap finish EXIT
 

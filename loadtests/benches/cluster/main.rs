@@ -94,11 +94,12 @@ struct Part {
 }
 
 impl Part {
-    /// Notes the rate of `operations`, and what they took of the engine.
-    async fn measure(&mut self, engine: &Engine, operations: impl Future<Output = Done>) {
+    /// Notes the rate of `operations`, and what they took of the engine, with what it puts off.
+    async fn measure(&mut self, engine: &Engine, bare: &Bare, operations: impl Future<Output = Done>) {
         let before = engine.cpu();
         let done = operations.await;
         self.a_second.0.push(done.count / done.seconds);
+        bare.idle().await;
         if let (Some(before), Some(after)) = (before, engine.cpu()) {
             self.engine_cpu.0.push((after - before) as f64 / done.count);
         }
@@ -183,25 +184,16 @@ async fn run(options: &Options) -> String {
             // What the engine compiles and caches on the way was part of the round before.
             parts = Parts::default();
         }
-        bare.idle().await;
-        parts.bare_lwts.measure(&engine, bare.insert_by_lwt(seconds)).await;
-        bare.idle().await;
-        parts.creations.measure(&engine, through.create(seconds)).await;
-        bare.idle().await;
-        parts.single_creations.measure(&engine, through.create_one_by_one(seconds)).await;
-        bare.idle().await;
-        parts.bulk_creations.measure(&engine, through.create_in_bulk(seconds)).await;
-        bare.idle().await;
-        parts.bare_inserts.measure(&engine, bare.insert(seconds)).await;
-        bare.idle().await;
-        parts.bare_reads.measure(&engine, bare.read(seconds, through.links())).await;
-        bare.idle().await;
-        parts.redirects.measure(&engine, async { through.redirect(seconds) }).await;
-        bare.idle().await;
-        parts.bare_rows.measure(&engine, bare.write_rows(options.rows, round)).await;
-        bare.idle().await;
-        parts.rows_anew.measure(&engine, through.flush(options.rows, round)).await;
-        parts.rows_again.measure(&engine, through.flush(options.rows, round)).await;
+        parts.bare_lwts.measure(&engine, &bare, bare.insert_by_lwt(seconds)).await;
+        parts.creations.measure(&engine, &bare, through.create(seconds)).await;
+        parts.single_creations.measure(&engine, &bare, through.create_one_by_one(seconds)).await;
+        parts.bulk_creations.measure(&engine, &bare, through.create_in_bulk(seconds)).await;
+        parts.bare_inserts.measure(&engine, &bare, bare.insert(seconds)).await;
+        parts.bare_reads.measure(&engine, &bare, bare.read(seconds, through.links())).await;
+        parts.redirects.measure(&engine, &bare, async { through.redirect(seconds) }).await;
+        parts.bare_rows.measure(&engine, &bare, bare.write_rows(options.rows, round)).await;
+        parts.rows_anew.measure(&engine, &bare, through.flush(options.rows, round)).await;
+        parts.rows_again.measure(&engine, &bare, through.flush(options.rows, round)).await;
         for (name, part) in parts.rows() {
             let last = |figures: &Figures| figures.0.last().copied().unwrap_or_default();
             eprintln!(
@@ -212,7 +204,8 @@ async fn run(options: &Options) -> String {
         }
     }
     through.close().await;
-    let spread = [&parts.bare_lwts, &parts.bare_reads, &parts.bare_rows].map(|part| part.a_second.spread());
+    let spread =
+        [&parts.bare_lwts, &parts.bare_inserts, &parts.bare_reads, &parts.bare_rows].map(|part| part.a_second.spread());
     let widest = spread.into_iter().fold(0.0, f64::max);
     assert!(widest < WIDEST_SPREAD, "the bare driver's rounds lie {widest:.2} apart: the machine had other work");
     report(options, &engine, &home.0, &load_before, &parts)

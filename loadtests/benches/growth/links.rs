@@ -75,7 +75,7 @@ impl Step {
             ("start after a clean stop", "ms", self.start_clean.as_secs_f64() * 1e3),
             ("start after kill -9", "ms", self.start_killed.as_secs_f64() * 1e3),
             ("resident after the start", "MiB", self.resident_started),
-            ("resident after redirects and creations", "MiB", self.resident),
+            ("resident at most, during redirects and creations", "MiB", self.resident),
             ("uncached redirect, p50", "µs", self.redirect(0.5)),
             ("uncached redirect, p99", "µs", self.redirect(0.99)),
         ]
@@ -295,7 +295,9 @@ pub fn bounds(steps: &[Step]) -> String {
     let mut rows = vec![
         ("every start, ms".to_owned(), highest(&start), 2_000.0),
         (
-            format!("resident after redirects and creations, × {RESIDENT_MIB} MiB and {RESIDENT_BYTES} bytes a link"),
+            format!(
+                "resident at most, during redirects and creations, × {RESIDENT_MIB} MiB and {RESIDENT_BYTES} bytes a link"
+            ),
             highest(&resident),
             1.0,
         ),

@@ -215,6 +215,7 @@ impl Evidence<'_> {
             "{} links a month; {used_up} of {QUOTAS} keys have used them up; counted is compared with what is there",
             self.quota.links
         );
+        faults.extend(nothing(used_up as u64, "keys that have used up their links"));
         Self::claim("Quotas of links are exact", figures, &faults)
     }
 
@@ -230,7 +231,14 @@ impl Evidence<'_> {
         let asked = &self.ledger.limited_client;
         let figures = format!("{}, limit {CLIENT_LIMIT}", let_in(asked));
         let what = "A client is never let in more often than twice its limit in a minute, as it is promised";
-        Self::claim(what, figures, &over(asked, self.breaks, 2 * CLIENT_LIMIT))
+        let mut faults = over(asked, self.breaks, 2 * CLIENT_LIMIT);
+        for (is_let_in, which) in
+            [(true, "requests of it that were let in"), (false, "requests of it that were refused")]
+        {
+            let count = asked.iter().filter(|one| one.let_in == Some(is_let_in)).count();
+            faults.extend(nothing(count as u64, which));
+        }
+        Self::claim(what, figures, &faults)
     }
 
     fn deliveries(&self) -> Claim {
@@ -279,6 +287,7 @@ impl Evidence<'_> {
             "{} deliveries a month; {used_up} of {QUOTAS} keys have used them up, and exactly so many came",
             self.quota.deliveries
         );
+        faults.extend(nothing(used_up, "keys that have used up their deliveries"));
         Self::claim("Quotas of deliveries are exact", figures, &faults)
     }
 

@@ -105,11 +105,12 @@ pub fn make(soak: &mut Soak, fault: Fault, lasts: Duration, begun: Instant) -> P
     eprintln!("{from:.0} s: {fault}");
     let until = Instant::now() + lasts;
     let wait = || thread::sleep(until.saturating_duration_since(Instant::now()));
-    let (mut note, mut as_expected) = (String::new(), true);
+    let (mut note, mut as_expected, mut cause_ended) = (String::new(), true, None);
     match fault {
         Fault::Kill => {
             soak.kill();
             let ready = soak.start_and_kill_again(KILLED_AGAIN_AFTER);
+            cause_ended = Instant::now().checked_sub(ready);
             note = format!("killed again while it recovered; then ready after {:.2} s", ready.as_secs_f64());
         }
         Fault::StoreStalled => {
@@ -141,14 +142,18 @@ pub fn make(soak: &mut Soak, fault: Fault, lasts: Duration, begun: Instant) -> P
             wait();
             note = format!("{SLOW_CONNECTIONS} connections, {} times closed on", loris.end());
         }
-        Fault::DiskFull => note = disk_full(soak, until),
+        Fault::DiskFull => {
+            let (room, seen) = disk_full(soak, until);
+            (note, cause_ended) = (seen, Some(room));
+        }
     }
-    let to = begun.elapsed().as_secs_f64();
+    let to = cause_ended.unwrap_or_else(Instant::now).duration_since(begun).as_secs_f64();
     eprintln!("{to:.0} s: {fault} is over; {note}");
     Past { fault, from, to, note, as_expected }
 }
 
-fn disk_full(soak: &mut Soak, until: Instant) -> String {
+/// Answers when there was room again, and what was seen.
+fn disk_full(soak: &mut Soak, until: Instant) -> (Instant, String) {
     while Instant::now() < until {
         soak.disk.fill();
         thread::sleep(Duration::from_millis(100));
@@ -157,11 +162,12 @@ fn disk_full(soak: &mut Soak, until: Instant) -> String {
     let room = Instant::now();
     while room.elapsed() < READY_WITHIN {
         if soak.is_ready() {
-            return format!("ready {:.1} s after there was room", room.elapsed().as_secs_f64());
+            return (room, format!("ready {:.1} s after there was room", room.elapsed().as_secs_f64()));
         }
         thread::sleep(Duration::from_millis(100));
     }
     soak.terminate();
     let ready = soak.start();
-    format!("not ready {READY_WITHIN:?} after there was room: started anew, ready after {:.2} s", ready.as_secs_f64())
+    let ready = ready.as_secs_f64();
+    (room, format!("not ready {READY_WITHIN:?} after there was room: started anew, ready after {ready:.2} s"))
 }

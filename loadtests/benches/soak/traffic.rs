@@ -17,7 +17,7 @@ use std::{
 };
 
 use hdrhistogram::Histogram;
-use loadtests::http;
+use loadtests::{http, seed::target};
 use mio::{Events, Interest, Poll, Token, net::TcpStream};
 
 use super::{
@@ -343,7 +343,14 @@ impl Generator {
         let let_in = status.map(|status| status != 429);
         let asked = Asked { sent: one.sent, ended, let_in };
         match (one.ask, status) {
-            (Ask::Redirect { link, .. }, Some(302)) => self.ledger.links[link as usize].answered += 1,
+            (Ask::Redirect { link, .. }, Some(302)) => {
+                self.ledger.links[link as usize].answered += 1;
+                let wanted = target(u64::from(link));
+                let found = answer.and_then(|(_, answer)| http::field(answer, "location"));
+                if found != Some(&wanted) {
+                    self.ledger.note_odd(|| format!("link {link} leads to {found:?}, not to {wanted}"));
+                }
+            }
             (Ask::Redirect { link, .. }, None) => self.ledger.links[link as usize].unanswered += 1,
             // The request's time was up while its commit was under way: the answer can't tell its outcome.
             (Ask::Creation { .. }, Some(503)) if ended.saturating_sub(one.sent) >= TIME_IS_UP => {}
@@ -354,7 +361,7 @@ impl Generator {
                 Some(id) => self.ledger.creations[one.number].1 = Creation::Made(id),
                 None => self.ledger.note_odd(|| "a creation without an id".to_owned()),
             },
-            (Ask::Redirect { .. } | Ask::Qr, Some(429))
+            (Ask::Redirect { busy: true, .. } | Ask::Qr, Some(429))
             | (Ask::Unknown, Some(404) | None)
             // As it was noted when it was sent.
             | (Ask::Creation { .. }, None)
