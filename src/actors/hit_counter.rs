@@ -182,8 +182,8 @@ impl CountingState {
         if self.pending.is_none() {
             self.learn_listeners().await?;
             if self.cursor.begun > self.cursor.counted {
-                self.make_begun_batch();
-            } else if self.make_batch() {
+                self.make_begun_batch()?;
+            } else if self.make_batch()? {
                 step = CountStep::CaughtUp;
             }
         }
@@ -255,12 +255,20 @@ impl CountingState {
     }
 
     /// Makes the next batch. Returns whether the journal was read to its end.
-    fn make_batch(&mut self) -> bool {
+    fn make_batch(&mut self) -> Result<bool, StoreError> {
         let read = self.read_records();
+        // What was read before is counted first. The next call meets the error again.
         if read.upto > self.cursor.counted {
             self.take_batch(read.upto);
+        } else {
+            self.check_readable()?;
         }
-        read.caught_up
+        Ok(read.caught_up && self.reader.take_not_opened().is_none())
+    }
+
+    fn check_readable(&mut self) -> Result<(), StoreError> {
+        let error = self.reader.take_not_opened();
+        error.map_or(Ok(()), |error| Err(StoreError::Unavailable(format!("can't open a journal segment: {error}"))))
     }
 
     /// Reads records until the journal's end or until the batch is full.
@@ -303,19 +311,28 @@ impl CountingState {
 
     /// Makes the batch again that an earlier process had started to count, from the same records. The journal may have
     /// more records by now.
-    fn make_begun_batch(&mut self) {
+    fn make_begun_batch(&mut self) -> Result<(), StoreError> {
         let begun = self.cursor.begun;
         if let Some(rules) = &self.begun_rules {
             self.aggregator.make_next_batch_with(rules.clone());
         }
-        loop {
+        let read_upto = loop {
             let read = self.read_page(begun);
             if read.caught_up || read.upto >= begun {
-                break;
+                break read.upto;
             }
+        };
+        let readable = self.check_readable();
+        if let Err(error) = readable
+            && read_upto < begun
+        {
+            // A batch from a part of its records would leave out the others.
+            self.resume();
+            return Err(error);
         }
         self.reader.rewind(begun);
         self.take_batch(begun);
+        Ok(())
     }
 }
 

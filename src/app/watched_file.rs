@@ -60,10 +60,10 @@ pub(super) fn watch(
                         tracing::info!(setting, path = %path.display(), "a file of the settings can be read again");
                     }
                 }
-                // It is read again until that succeeds.
-                Some(Ok(Err(error))) if warned.as_ref() == Some(&error.to_string()) => {}
+                // It is read again until that succeeds, also if it is the same file then.
+                Some(Ok(Err(error))) if warned.as_ref() == Some(&error.to_string()) => known = None,
                 Some(Ok(Err(error))) => {
-                    warned = Some(error.to_string());
+                    (known, warned) = (None, Some(error.to_string()));
                     tracing::warn!(setting, path = %path.display(), %error, "can't reload a file of the settings: its previous content stays in use");
                 }
                 Some(Err(_)) => known = Some(stamp),

@@ -35,7 +35,10 @@ pub fn check(config: &Config) -> Result<(), StartError> {
         check_file(&files::bot_rules(config))?;
     }
     check_data_directory(config, &created)?;
-    check_file(&files::removal_time(config))?;
+    // It is replaced. A data directory may be read-only, but for the store and the journal: then the file stays as it is.
+    if check_directory(&config.data_dir).is_ok() {
+        check_file(&files::removal_time(config))?;
+    }
     let path = files::journal(config);
     check_directory(&path)?;
     match journal::files(&path) {

@@ -101,7 +101,10 @@ async function send(method, path, { query, body, headers = {}, signal, key = ses
     if (signal?.aborted) throw cause;
     throw noAnswer(cause);
   }
-  if (!isCurrent()) throw overtaken();
+  if (!isCurrent()) {
+    response.body?.cancel();
+    throw overtaken();
+  }
   if (response.ok) return response;
   const text = await response.text().catch(() => '');
   if (response.status === 401) session.end(key);

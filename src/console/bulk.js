@@ -138,7 +138,7 @@ function take(rows, answers) {
 
 /** Rows that are not sent. @param {string} reason */
 function giveUp(reason) {
-  const lost = { problem: { detail: 'sent, and the answer was lost: see in the list whether it is made' }, isUnknown: true };
+  const lost = { problem: { detail: 'sent without an answer: look in the list whether it is made' }, isUnknown: true };
   for (const rest of parts) take(rest.rows, rest.rows.map(() => (rest.isUnknown ? lost : { problem: { detail: reason } })));
   parts = [];
 }
@@ -160,7 +160,7 @@ async function work() {
       if (turn !== mine) return;
       const refused = /** @type {any} */ (error);
       // Only these say that nothing was made.
-      part.isUnknown ||= ![400, 401, 403, 413, 415, 422, 429].includes(refused.status);
+      part.isUnknown ||= ![400, 401, 403, 404, 405, 413, 415, 422, 429].includes(refused.status);
       if (!refused.retryAt) {
         change({ state: 'stopped', error: refused });
         return;

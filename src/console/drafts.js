@@ -57,6 +57,19 @@ export const once = {
   },
   /** @param {string} name */
   end: (name) => keep(`${name}/once`, undefined),
+  /** Makes the request. What was refused for good has made nothing: the next try is another request.
+   * @template T @param {string} name @param {() => Promise<T>} request */
+  async during(name, request) {
+    try {
+      const answer = await request();
+      once.end(name);
+      return answer;
+    } catch (error) {
+      const { status } = /** @type {{status?: number}} */ (error);
+      if (status !== undefined && status >= 400 && status < 500 && status !== 409) once.end(name);
+      throw error;
+    }
+  },
 };
 
 /** A value that is kept under a name once it was changed. The third part forgets it, if it is still the one that is given.

@@ -132,6 +132,17 @@ export const patch = (before, after, record) =>
 /** The names of the fields that differ. @param {Form} one @param {Form} other */
 export const differences = (one, other) => SPECS.filter(({ name, fixed }) => !fixed && one[name] !== other[name]).map(({ name }) => name);
 
+/** Whether two forms are the same for the service, however they are typed. @param {Form} one @param {Form} other */
+export const areSame = (one, other) =>
+  SPECS.every(({ name, write, fixed }) => {
+    if (fixed || one[name] === other[name]) return true;
+    try {
+      return write(one[name]) === write(other[name]);
+    } catch {
+      return false;
+    }
+  });
+
 /** @param {string} name */
 export const labelOfField = (name) => SPECS.find((spec) => spec.name === name)?.label ?? name;
 

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef, useState } from './html.js';
 import { session } from './session.js';
 
 /** A reason to ask again: the time that the service named has come, or the browser is online again. @param {any} error @param {() => void} again */
-function useSecondChance(error, again) {
+export function useSecondChance(error, again) {
   useLayoutEffect(() => {
     if (!error) return undefined;
     const timer = error.retryAt ? setTimeout(again, Math.max(500, error.retryAt - Date.now() + 250)) : 0;

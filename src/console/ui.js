@@ -201,7 +201,13 @@ export function Typed({ value, onChange, ...rest }) {
   useLayoutEffect(() => {
     if (box.current.value !== value) box.current.value = value;
   }, [value]);
-  return html`<input ref=${box} ...${rest} onChange=${({ target }) => target.validity.badInput || onChange(target.value)} />`;
+  const change = ({ target }) => target.validity.badInput || onChange(target.value);
+  // A browser says nothing when the rest of a half typed date is removed, too.
+  const leave = ({ target }) => {
+    if (target.validity.badInput) target.value = value;
+    else if (target.value !== value) onChange(target.value);
+  };
+  return html`<input ref=${box} ...${rest} onChange=${change} onBlur=${leave} />`;
 }
 
 /** Options of a `select`. @param {Record<string, any>} props */

@@ -151,7 +151,7 @@ impl LockedDirectory {
             appended: PerThread::default(),
             disk: DiskUse::default(),
             read_upto: AtomicU64::new(cursor.0),
-            left_upto: found.segments.iter().map(|old| old.header.end()).max().unwrap_or(Position(0)),
+            left_upto: AtomicU64::new(found.segments.iter().map(|old| old.header.end().0).max().unwrap_or(0)),
             directory_changed: AtomicBool::new(false),
             upkeep: OnceLock::new(),
             page_maker: OnceLock::new(),
@@ -271,8 +271,8 @@ struct SharedJournal {
     appended: PerThread<AtomicU64>,
     disk: DiskUse,
     read_upto: AtomicU64,
-    /// The end of the segments that earlier processes left.
-    left_upto: Position,
+    /// The end of the segments that earlier processes left; once they are read, that of their records.
+    left_upto: AtomicU64,
     /// Whether files were created or deleted since the directory was last synced.
     pub directory_changed: AtomicBool,
     /// The thread that creates spare segments.
@@ -420,11 +420,16 @@ impl SharedJournal {
         self.read_upto.store(position.0, Ordering::Relaxed);
     }
 
+    /// All segments that earlier processes left are read; their records end here.
+    pub fn mark_left_read(&self, position: Position) {
+        self.left_upto.store(position.0, Ordering::Relaxed);
+    }
+
     fn stats(&self) -> JournalStats {
+        let left_upto = Position(self.left_upto.load(Ordering::Relaxed));
         let ready_bytes =
             self.active().map_or(0, |segment| segment.ready_upto().saturating_sub(segment.reserved()) as u64);
-        let written_upto =
-            lock(&self.live).back().map_or(self.left_upto, |segment| segment.position(segment.reserved()));
+        let written_upto = lock(&self.live).back().map_or(left_upto, |segment| segment.position(segment.reserved()));
         JournalStats {
             appended: self.appended.all().map(|count| count.load(Ordering::Relaxed)).sum(),
             not_recorded: self.backoff.hits_not_recorded(),

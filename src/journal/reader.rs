@@ -43,7 +43,8 @@ pub struct JournalReader {
     garbage_reported: bool,
     /// Whether it was logged that segments can't be deleted.
     failed_deletion_reported: bool,
-    failed_opening_reported: bool,
+    /// Why the next segment can't be opened now.
+    not_opened: Option<io::Error>,
 }
 
 /// Whether this process or the system has no more files or memory at the moment.
@@ -118,7 +119,7 @@ impl JournalReader {
             recovery,
             garbage_reported: false,
             failed_deletion_reported: false,
-            failed_opening_reported: false,
+            not_opened: None,
         };
         reader.delete_released();
         reader
@@ -141,6 +142,12 @@ impl JournalReader {
         }
         self.report_progress();
         ReadOutcome { records, caught_up, upto: self.cursor }
+    }
+
+    /// The error if the last read ended because a segment could not be opened for want of files or memory. What is behind
+    /// that is not read yet, although the read is said to have caught up.
+    pub fn take_not_opened(&mut self) -> Option<io::Error> {
+        self.not_opened.take()
     }
 
     /// Deletes the segments whose records all end at or before `upto`, which frees disk budget. It never deletes
@@ -257,12 +264,9 @@ impl JournalReader {
                 }
                 SegmentSource::Old(old) => match Scan::open(old) {
                     Ok(scan) => Reading::Old { scan, before: self.recovery },
-                    // Nothing is wrong with the file. What waits for records comes back soon.
+                    // Nothing is wrong with the file.
                     Err(error) if is_short_of_resources(&error) => {
-                        if !std::mem::replace(&mut self.failed_opening_reported, true) {
-                            let path = old.path.display();
-                            tracing::warn!(%path, %error, "can't open a journal segment: retrying");
-                        }
+                        self.not_opened = Some(error);
                         return false;
                     }
                     Err(error) => {
@@ -271,7 +275,7 @@ impl JournalReader {
                     }
                 },
             };
-            self.failed_opening_reported = false;
+            self.not_opened = None;
             self.open = Some(OpenSegment { reading, base, layout, last_record: Position(0) });
         }
         true
@@ -299,6 +303,7 @@ impl JournalReader {
             (Reading::Old { .. }, SegmentSource::Live(_)) => {}
         }
         self.at += 1;
+        self.note_left_read();
         // The file is unmapped before it is deleted, because its blocks may stay allocated while it is mapped.
         drop(open);
         self.delete_released();
@@ -314,7 +319,14 @@ impl JournalReader {
             let rename_error = self.shared.rename(&old.path, &kept).err().map(tracing::field::display);
             tracing::error!(path = %kept.display(), %error, rename_error, "can't read a journal segment: its file is kept");
         }
+        self.note_left_read();
         ReadStep::NoRecord
+    }
+
+    fn note_left_read(&self) {
+        if !self.segments.iter().skip(self.at).any(|segment| matches!(segment.source, SegmentSource::Old(_))) {
+            self.shared.mark_left_read(self.cursor);
+        }
     }
 
     fn delete_released(&mut self) {

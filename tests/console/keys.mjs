@@ -129,7 +129,27 @@ screen('an answer that comes after the sign-out signs nobody in', { hash }, asyn
   const answered = page.waitForResponse(/rotate/);
   release();
   await answered;
+  // Whatever follows from the answer is done by then.
+  await page.evaluate(() => new Promise((done) => setTimeout(done, 300)));
   await page.getByRole('heading', { name: 'Sign in to Signpost' }).waitFor();
   assert.equal(await page.evaluate(() => sessionStorage.getItem('signpost.key')), null);
   fake.keys[0].secret = fake.secret;
+});
+
+screen('a key that was revoked is not answered for a new one', { hash }, async ({ page, fake }) => {
+  fake.rule('POST', /api-keys$/, 'lose', 1);
+  await page.getByRole('button', { name: 'New key' }).click();
+  await dialog(page).getByLabel('Name').fill('partner');
+  await dialog(page).getByRole('button', { name: 'Make key' }).click();
+  await dialog(page).getByText('can’t be reached').waitFor();
+  await dialog(page).getByRole('button', { name: 'Cancel' }).click();
+  await page.reload();
+  await page.getByRole('button', { name: 'Actions for partner' }).click();
+  await page.getByRole('button', { name: 'Revoke…' }).click();
+  await dialog(page).getByRole('button', { name: 'Revoke' }).click();
+  await page.getByRole('rowheader', { name: /partner/ }).waitFor({ state: 'detached' });
+  await page.getByRole('button', { name: 'New key' }).click();
+  await dialog(page).getByRole('button', { name: 'Make key' }).click();
+  await page.getByText('shown only once').waitFor();
+  assert.equal(await page.getByText('was lost on the way').count(), 0);
 });

@@ -339,11 +339,14 @@ screen('the bars of another range have each click once', { hash }, async ({ page
 
 screen('figures of another choice of bots are marked as old until the new ones are there', { hash }, async ({ page, fake }) => {
   await page.getByRole('slider').waitFor();
+  await page.getByLabel('Devices by').selectOption('browser');
   const release = fake.hold('GET', /analytics$/);
   await page.getByRole('navigation', { name: 'Bots' }).getByRole('link', { name: 'Without' }).click();
-  await page.locator('[aria-busy=true] .figures').waitFor();
+  await page.locator('[aria-busy=true].old .figures').waitFor();
+  assert.equal(await page.getByLabel('Devices by').inputValue(), 'browser');
   release();
   await page.locator('[aria-busy=false] .figures').waitFor();
+  assert.equal(await page.getByLabel('Devices by').inputValue(), 'browser');
 });
 
 screen('half a date is a fault, and no missing one', { hash }, async ({ page, fake }) => {
@@ -390,7 +393,11 @@ screen('deliveries that are read again keep the pages behind the first', { hash:
   const before = asked();
   fake.hooks.get('autumn').unshift({ ...fake.hooks.get('autumn')[1], hit_id: '00000000-0000-4000-8000-00000000beef', created_at: new Date().toISOString() });
   await until(() => asked() > before, 'they are read again');
-  await is(() => rows.count(), 31);
+  assert.equal(fake.log.filter(({ path }) => path.endsWith('/webhooks/status')).at(-1).query.limit, '30');
+  await is(() => rows.count(), 30);
+  // A row of the second page is as it is now.
+  Object.assign(fake.hooks.get('autumn')[28], { status: 'failed', error: 'http 503' });
+  await page.getByText('http 503').waitFor();
 });
 
 screen('a replay that is closed ends with the call that is under way', { hash: '#/links/autumn/webhooks' }, async ({ page, fake }) => {
@@ -405,4 +412,33 @@ screen('a replay that is closed ends with the call that is under way', { hash: '
   release();
   await page.getByText('Stopped: ').waitFor();
   assert.equal(fake.log.filter(({ path }) => path.endsWith('replay')).length, 1);
+});
+
+screen('bars of another range are read again where the stream has missed clicks', { hash, before: (fake) => fake.rule('GET', /stream/, problem(429, 'Too many streams.', { headers: { 'retry-after': '60' } })) }, async ({ page, fake }) => {
+  await page.getByRole('navigation', { name: 'Range' }).getByRole('link', { name: '90 days' }).click();
+  await page.getByRole('slider', { name: 'Clicks per day' }).waitFor();
+  const asked = () => fake.log.filter(({ path }) => path.endsWith('/series')).length;
+  const [before, told] = [asked(), await page.getByRole('slider').getAttribute('aria-valuetext')];
+  fake.hit('autumn');
+  await until(() => asked() > before, 'they are read again');
+  // The fake tells the same of the last day, so that what the summary has grown by is in it already.
+  await is(() => page.getByRole('slider').getAttribute('aria-valuetext'), told);
+});
+
+screen('a draft that is newer than the screen behind it is no conflict', { hash }, async ({ page, fake }) => {
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await dialog(page).getByLabel('Title').fill('Mine');
+  Object.assign(stored(fake), { notes: 'their notes', revision: 2 });
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).getByText('This link was changed meanwhile').waitFor();
+  await dialog(page).getByRole('button', { name: 'Continue editing' }).click();
+  await page.keyboard.press('Escape');
+  await dialog(page).waitFor({ state: 'detached' });
+  await page.getByText('their notes').waitFor();
+  await page.getByRole('button', { name: 'Edit' }).click();
+  await is(() => dialog(page).getByLabel('Title').inputValue(), 'Mine');
+  assert.equal(await dialog(page).getByText('This link was changed meanwhile').count(), 0);
+  await dialog(page).getByRole('button', { name: 'Save' }).click();
+  await dialog(page).waitFor({ state: 'detached' });
+  assert.deepEqual([stored(fake).title, stored(fake).notes], ['Mine', 'their notes']);
 });

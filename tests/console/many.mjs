@@ -117,7 +117,7 @@ screen('rows whose answer was lost are neither made nor put back once it is stop
   await page.getByText('Going on makes no link twice').waitFor();
   await page.getByRole('button', { name: 'Stop' }).click();
   await page.getByText('520 rows refused, or not known to be made').waitFor();
-  await page.getByText('the answer was lost').first().waitFor();
+  await page.getByText('sent without an answer').first().waitFor();
   await page.getByRole('button', { name: 'Put refused rows back' }).click();
   await page.getByRole('button', { name: 'Make 20 links' }).waitFor();
   assert.equal(fake.links.length, 500);

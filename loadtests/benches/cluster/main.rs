@@ -219,7 +219,7 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
     let (seconds, rows) = (options.seconds, options.rows);
     let mut text = format!(
         "# The store on a CQL cluster\n\n\
-         - Command: `cargo bench -p loadtests --bench cluster -- --nodes {} --keys {} --rounds {} --seconds {seconds} --rows {rows}`\n\
+         - Command: `cargo bench -p loadtests --bench cluster -- --nodes {} --keys {} --rounds {} --seconds {seconds} --rows {rows}{}`\n\
          - Date: {} UTC. Commit: {}\n- Machine: {}\n- Engine: {}\n- Load average before / after: {load_before} / {}\n\
          - Engine, program and client share these cores.\n\n\
          {IN_FLIGHT} requests in flight, creations by {} keys, by turns in {} rounds; consistency LOCAL_QUORUM, LWTs LOCAL_SERIAL, for both.\n\n\
@@ -228,6 +228,8 @@ fn report(options: &Options, engine: &Engine, home: &std::path::Path, load_befor
         options.nodes,
         options.keys,
         options.rounds,
+        // Whose program it is, the reader has to say.
+        options.program.as_ref().map_or("", |_| " --program PROGRAM"),
         measure::output_of("date", &["-u", "+%Y-%m-%d %H:%M"]),
         measure::commit(),
         measure::machine(home),

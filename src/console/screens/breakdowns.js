@@ -44,8 +44,8 @@ export function breakdownRange({ from = '', until }, days = USUAL_DAYS) {
   return { from: isoDay(isKept(first) ? first : monthOf(first, 0)), ...(end < tomorrow && { until: isoDay(end) }) };
 }
 
-/** @param {{id: string | null, title: string, dimensions: string[], data?: any, bots: string, range?: Range}} props */
-function Breakdown({ id, title, dimensions, data, bots, range }) {
+/** @param {{id: string | null, title: string, dimensions: string[], data?: any, isOld: boolean, bots: string, range?: Range}} props */
+function Breakdown({ id, title, dimensions, data, isOld, bots, range }) {
   const [dimension, setDimension] = useState(dimensions[0]);
   const [limit, setLimit] = useState(10);
   const [name, place] = DIMENSIONS[dimension];
@@ -68,10 +68,10 @@ function Breakdown({ id, title, dimensions, data, bots, range }) {
   const answer = !known && more.data?.of === wanted ? more.data.answer : undefined;
   const rows = known ?? (answer ? withRest(answer) : first);
   const isCut = limit < 1000 && dimension !== 'device' && (answer ? answer.more > 0 : first?.length === 10 || limit > 10);
-  const isLoading = !known && more.loading;
-  const download = useAction(async () => save(await api.csv(exportPaths.breakdown(id), { dimension, limit: 1000, bots, ...span }), `${id ?? 'clicks'}-${dimension}.csv`));
+  const isLoading = known ? isOld : more.loading;
+  const download = useAction(async () => save(await api.csv(exportPaths.breakdown(id), { dimension, limit: 1000, bots, ...(range && answer?.isWhole ? breakdownRange(range, 0) : span) }), `${id ?? 'clicks'}-${dimension}.csv`));
   return html`
-    <section class="panel" aria-busy=${String(isLoading)}>
+    <section class=${`panel ${known && isOld ? 'old' : ''}`} aria-busy=${String(isLoading)}>
       <header class="tools"><h2>${title}</h2>
         <${Select} aria-label=${`${title} by`} value=${dimension} onChange=${(next) => { setDimension(next); setLimit(10); }} options=${dimensions.map((one) => [one, DIMENSIONS[one][0]])} />
       </header>
@@ -82,7 +82,7 @@ function Breakdown({ id, title, dimensions, data, bots, range }) {
         <${BarList} rows=${rows} total=${answer ? answer.total : data.total_hits} name=${(label) => labelOf(dimension, label)} label=${name} />
         ${isCut && html`<button type="button" class="plain" aria-disabled=${isLoading ? 'true' : undefined} onClick=${() => isLoading || setLimit(limit === 10 ? 100 : 1000)}>${isLoading ? 'Loading…' : 'Show more'}</button>`}
         <button type="button" class="plain" onClick=${() => download.run()}>CSV<span class="vh"> of ${name}</span></button>
-        ${download.error && (download.error.isUnavailable ? html`<${Unavailable} what="breakdowns as CSV" />` : html`<${Fault} error=${download.error} />`)}
+        ${download.error && html`<${Fault} error=${download.error} />`}
       `}
     </section>
   `;
@@ -91,8 +91,9 @@ function Breakdown({ id, title, dimensions, data, bots, range }) {
 /** The days that the breakdowns count. @param {{from: string, until?: string}} span */
 const spanText = ({ from, until }) => `${fullDay(from)} to ${until ? fullDay(Date.parse(until) - DAY_MS) : 'now'}, UTC`;
 
-/** `data` is what is known without a range. @param {{id: string | null, path: string[], query: URLSearchParams, data?: any, range: Range}} props */
-export function Breakdowns({ id, path, query, data, range }) {
+/** `data` is what is known without a range; `isOld`: of another choice of bots.
+ * @param {{id: string | null, path: string[], query: URLSearchParams, data?: any, isOld?: boolean, range: Range}} props */
+export function Breakdowns({ id, path, query, data, isOld = false, range }) {
   const isRange = query.get('scope') === 'range';
   return html`
     <div class="tools breakdown-tools">
@@ -101,7 +102,7 @@ export function Breakdowns({ id, path, query, data, range }) {
       <${Choice} label="Time of the breakdowns" path=${path} query=${query} name="scope" value=${isRange ? 'range' : ''} options=${[['', 'All time'], ['range', 'Range above']]} />
     </div>
     <div class="three">
-      ${PANELS.map(([title, dimensions]) => html`<${Breakdown} key=${title} id=${id} title=${title} dimensions=${dimensions} data=${data} bots=${query.get('bots') ?? ''} range=${isRange ? range : undefined} />`)}
+      ${PANELS.map(([title, dimensions]) => html`<${Breakdown} key=${title} id=${id} title=${title} dimensions=${dimensions} data=${data} isOld=${isOld} bots=${query.get('bots') ?? ''} range=${isRange ? range : undefined} />`)}
     </div>
   `;
 }

@@ -23,6 +23,13 @@ function useLive(id, data, bots) {
   const count = useRef(0);
   count.current = more;
   const [summary, setSummary] = useState(/** @type {any} */ (undefined));
+  // Grows where the total was not what the stream has told: then a series that was read before lacks hits, or has some twice.
+  const [drifts, setDrifts] = useState(0);
+  const reads = useRef({ data, count: 0 });
+  if (reads.current.data !== data) reads.current = { data, count: reads.current.count + 1 };
+  const base = summary ?? data;
+  const expected = useRef(0);
+  expected.current = base.total_hits + more;
   // The stream has all hits: it goes on while bots are shown or not.
   const filter = useRef(bots);
   filter.current = bots;
@@ -37,11 +44,12 @@ function useLive(id, data, bots) {
     const resync = async () => {
       last = Date.now();
       since = 0;
-      const [asked, known] = [filter.current, count.current];
+      const [asked, known, wanted] = [filter.current, count.current, expected.current];
       try {
         const now = await api.summary(id, { bots: asked }, signal);
         if (signal.aborted || filter.current !== asked) return;
         setSummary(now);
+        if (now.total_hits !== wanted) setDrifts((n) => n + 1);
         // Hits that have come since it was asked for are not in it.
         setMore((n) => Math.max(0, n - known));
       } catch {
@@ -74,9 +82,8 @@ function useLive(id, data, bots) {
       for (const one of [start, timer]) clearTimeout(one);
     };
   }, [id, session.key]);
-  const base = summary ?? data;
   const grown = base.total_hits + more - data.total_hits;
-  return { state, total: base.total_hits + more, last7: base.last_7_days + more, last30: summary ? summary.last_30_days + more : undefined, grown: Math.max(0, grown) };
+  return { state, version: drifts + reads.current.count, total: base.total_hits + more, last7: base.last_7_days + more, last30: summary ? summary.last_30_days + more : undefined, grown: Math.max(0, grown) };
 }
 
 /** @param {{label: string, value: string, note?: any, children?: any}} props */
@@ -104,13 +111,10 @@ function Figures({ data, live }) {
 function Plot({ id, created, query, data, isOld, live }) {
   const chosen = query.get('range') ?? '';
   const isKnown = chosen === '' || chosen === '7';
-  const { range, asked, series, since, error, reload } = useSeries(id, created, query, isKnown || isOld, live.total);
+  const { range, asked, series, since, error, reload } = useSeries(id, created, query, isKnown || isOld, { count: live.total, version: live.version });
   const grown = isKnown ? live.grown : Math.max(0, live.total - since);
   if (error) return error.isUnavailable ? html`<${Unavailable} what="other ranges than 7 and 30 days" />` : html`<${Fault} error=${error} onRetry=${reload} />`;
-  if (live.total === 0) {
-    const isAll = (query.get('bots') ?? '') === '';
-    return isAll ? html`<${Empty} title="No clicks yet">The first one shows here within two seconds.<//>` : html`<${Empty} title="No such clicks">This link has none of the chosen kind.<//>`;
-  }
+  if (live.total === 0) return query.get('bots') ? html`<p class="soft none">No clicks of this kind.</p>` : html`<${Empty} title="No clicks yet">The first one shows here within two seconds.<//>`;
   /** @type {Bar[] | undefined} */
   const read = isKnown ? data.daily.map(({ date, count }) => ({ start: date, count })).slice(chosen === '7' ? -7 : -30) : series?.points;
   if (!read) return html`<${Skeleton} rows=${4} />`;
@@ -168,6 +172,6 @@ export function useClicks(id, created, query) {
       ${stats.data && !error && html`<${Counted} id=${id} created=${created} query=${query} data=${stats.data} isOld=${stats.data.bots !== bots} reload=${stats.reload} />`}
     </section>
   `;
-  const below = stats.data && !error && stats.data.bots === bots && stats.data.total_hits > 0 && html`<${Breakdowns} id=${id} path=${['links', id]} query=${query} data=${stats.data} range=${rangeOf(query, created)} />`;
+  const below = stats.data && !error && stats.data.total_hits > 0 && html`<${Breakdowns} id=${id} path=${['links', id]} query=${query} data=${stats.data} isOld=${stats.data.bots !== bots} range=${rangeOf(query, created)} />`;
   return { main, below };
 }

@@ -42,8 +42,8 @@ export function Composer({ onMade }) {
   const action = useAction(async () => {
     readable(box.current);
     const body = creation(form);
-    const link = await api.create(body, once.of('new', body, () => ({ key: freshKey() })).key);
-    once.end('new');
+    const { key } = once.of('new', body, () => ({ key: freshKey() }));
+    const link = await once.during('new', () => api.create(body, key));
     setMade(link);
     forget(kept);
     hasOptions.current = false;

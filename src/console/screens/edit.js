@@ -1,8 +1,8 @@
 // Changes of a link: edit, the conflict with somebody else's edit, delete, block.
 import { html, useEffect, useRef, useState } from '../html.js';
 import { api } from '../api.js';
-import { drafts } from '../drafts.js';
-import { differences, formOf, labelOfField, patch } from '../fields.js';
+import { drafts, once } from '../drafts.js';
+import { areSame, differences, formOf, labelOfField, patch } from '../fields.js';
 import { FormFault, Options, readable, Text, useFirstFault } from '../form.js';
 import { useAction } from '../load.js';
 import { number } from '../format.js';
@@ -51,19 +51,29 @@ function draftOf(slot) {
   return edits && text ? { edits, base: { record: JSON.parse(text), text, etag } } : undefined;
 }
 
+/** Where an edit begins. What was saved since a draft was made is shown beside it, unless that is what the draft says.
+ * @param {ReturnType<typeof draftOf>} kept @param {ReadLink} link @returns {{base: ReadLink, theirs?: ReadLink, edits: Form}} */
+function beginOf(kept, link) {
+  if (!kept || areSame({ ...formOf(link), ...kept.edits }, formOf(link))) return { base: link, edits: {} };
+  const { base, edits } = kept;
+  // The screen behind the dialog may be older than the draft.
+  if (base.record.revision > link.record.revision) return { base, edits };
+  if (areSame(formOf(base), formOf(link))) return { base: link, edits };
+  return { base, theirs: link, edits };
+}
+
 /** @param {{link: ReadLink, close: () => void, onSaved: (link: ReadLink) => void}} props */
 function EditForm({ link, close, onSaved }) {
   const id = link.record.short_id;
   const slot = `edit/${id}`;
   const kept = useRef(draftOf(slot));
-  // Edits of an earlier state of the link: what was saved meanwhile is shown beside them.
-  const isOld = kept.current !== undefined && differences(formOf(kept.current.base), formOf(link)).length > 0;
-  const [base, setBase] = useState(isOld && kept.current ? kept.current.base : link);
-  const [theirs, setTheirs] = useState(isOld ? link : undefined);
+  const begin = useRef(beginOf(kept.current, link));
+  const [base, setBase] = useState(begin.current.base);
+  const [theirs, setTheirs] = useState(begin.current.theirs);
   const [chosen, setChosen] = useState(/** @type {Record<string, string>} */ ({}));
   const before = formOf(base);
   // Only what was changed is kept as a draft, so that the rest follows the record.
-  const [edits, setEdits] = useState(/** @type {Form} */ (kept.current?.edits ?? {}));
+  const [edits, setEdits] = useState(begin.current.edits);
   const latest = useRef(edits);
   const form = { ...before, ...edits };
   const box = useRef(/** @type {any} */ (null));
@@ -100,9 +110,10 @@ function EditForm({ link, close, onSaved }) {
     } catch (error) {
       if (/** @type {any} */ (error).status !== 412) throw error;
       const now = await api.link(id);
-      // The same: an earlier try was saved, and its answer was lost.
-      if (differences(formOf(now), to).length) setTheirs(now);
-      else done(now);
+      // An earlier try was saved, and its answer was lost.
+      if (areSame(formOf(now), to)) return done(now);
+      onSaved(now);
+      setTheirs(now);
     }
   });
   useFirstFault(save.error, box);
@@ -159,6 +170,8 @@ export function Remove({ link, hits, onClose, onDone }) {
       if (/** @type {any} */ (error).status !== 404) throw error;
     }
     drafts.keep(`edit/${link.short_id}`, undefined);
+    // A creation whose answer was lost must not answer with this link.
+    once.end('new');
     onDone();
   });
   return html`

@@ -35,7 +35,7 @@ function Usage() {
 }
 
 /** @returns {[string, string][]} */
-const expiries = () => [['', session.self?.expires_at ? 'with the key that makes it' : 'never'], ['30', 'in 30 days'], ['90', 'in 90 days'], ['365', 'in a year'], ['date', 'on a date']];
+const expiries = () => [['', session.self?.expires_at ? 'with this key' : 'never'], ['30', 'in 30 days'], ['90', 'in 90 days'], ['365', 'in a year'], ['date', 'on a date']];
 
 /** The fields of a key. @param {{form: any, set: (changes: any) => void, error: any}} props */
 function KeyFields({ form, set, error }) {
@@ -77,8 +77,7 @@ function NewKey({ onClose, onMade }) {
   const action = useAction(async () => {
     readable(box.current);
     const { time, key } = once.of('key', JSON.stringify(form), () => ({ key: freshKey(), time: expiryOf(form) ?? '' }));
-    const made = await api.createKey({ name: form.name.trim(), tier: form.tier, scopes: form.scopes, ...(time && { expires_at: time }) }, key);
-    once.end('key');
+    const made = await once.during('key', () => api.createKey({ name: form.name.trim(), tier: form.tier, scopes: form.scopes, ...(time && { expires_at: time }) }, key));
     forget(form);
     onMade(made);
   });
@@ -167,6 +166,8 @@ function Revoke({ one, onClose, onDone }) {
       // Already revoked: what was wanted.
       if (/** @type {any} */ (error).status !== 404) throw error;
     }
+    // A creation whose answer was lost must not answer with this key.
+    once.end('key');
     onDone();
   });
   return html`

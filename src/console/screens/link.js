@@ -1,7 +1,7 @@
 // One link.
 import { html, useEffect, useState } from '../html.js';
 import { api } from '../api.js';
-import { useAction, useLoad } from '../load.js';
+import { useAction, useLoad, useSecondChance } from '../load.js';
 import { bare, moment, safeHref } from '../format.js';
 import { memberText, pretty } from '../json.js';
 import { go, href } from '../router.js';
@@ -31,10 +31,7 @@ function Qr({ link }) {
     setFault(why && { src, why });
   };
   const told = fault?.src === src ? fault.why : undefined;
-  useEffect(() => {
-    const timer = told?.retryAt ? setTimeout(() => setFault(undefined), Math.max(500, told.retryAt - Date.now() + 250)) : 0;
-    return () => clearTimeout(timer);
-  }, [told]);
+  useSecondChance(told, () => setFault(undefined));
   const save = (/** @type {string} */ format, options = {}) => html`
     <a class="button" href=${api.qr(link.short_id, { format, ...options, ...colours })} download=${`${link.short_id}.${format}`}><${Icon} name="save" /><span>${format.toUpperCase()}</span></a>
   `;

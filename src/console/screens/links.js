@@ -78,7 +78,7 @@ function Filters({ query, set }) {
   const applied = used ? (query.get(used) ?? '') : '';
   useEffect(() => {
     // The address was changed elsewhere: by a tag of a row, or by "back".
-    setIndex(used);
+    if (used) setIndex(used);
     setText(applied);
   }, [used, applied]);
   const none = { tag: '', slug_prefix: '', target: '' };

@@ -21,9 +21,9 @@ function useRun() {
 /** @param {{run: import('../bulk.js').Run}} props */
 function State({ run }) {
   const seconds = useCountdown(run.waitUntil);
-  if (run.state === 'waiting') return html`<p>${run.error?.status === 429 ? 'The rate limit is reached.' : 'The service can’t answer at the moment.'} <${Seconds} left=${seconds} soon="Sending continues automatically" now="Sending continues now." /></p>`;
+  if (run.state === 'waiting') return html`<p>${run.error?.status === 429 ? 'The rate limit is reached. ' : ''}<${Seconds} left=${seconds} soon="Sending continues automatically" now="Sending continues." /></p>`;
   if (run.state === 'running') return html`<p>Sending… You can look at other screens meanwhile.</p>`;
-  if (run.state === 'done') return html`<p>${run.made === run.total ? 'Finished. All links are made.' : 'Finished. The rows below were refused, or their answer was lost; all others are made.'}</p>`;
+  if (run.state === 'done') return html`<p>${run.made === run.total ? 'Finished. All links are made.' : 'Finished. All but the rows below are made.'}</p>`;
   return null;
 }
 

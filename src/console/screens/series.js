@@ -38,13 +38,13 @@ export function rangeOf(query, created) {
 const BOTS = [['', 'With bots'], ['exclude', 'Without'], ['only', 'Only bots']];
 
 /** The series that the address asks for, of a link or of all links of the key. An answer to another question is not shown. `since` is what
- * `count` had when the series was asked for: the series has what was counted before.
- * @param {string | null} id @param {string} created @param {URLSearchParams} query @param {boolean} isKnown @param {number} [count] */
-export function useSeries(id, created, query, isKnown, count = 0) {
+ * `count` had when the series was asked for: the series has what was counted before. With another `version` it is asked for again.
+ * @param {string | null} id @param {string} created @param {URLSearchParams} query @param {boolean} isKnown @param {{count: number, version: number}} [live] */
+export function useSeries(id, created, query, isKnown, { count, version } = { count: 0, version: 0 }) {
   const range = rangeOf(query, created);
   const asked = { from: range.from, until: range.until, interval: range.unit, bots: query.get('bots') ?? '' };
   const wanted = JSON.stringify([id, asked]);
-  const { data, error, reload } = useLoad(async (signal) => (isKnown ? undefined : { of: wanted, since: count, series: await api.series(id, asked, signal) }), [isKnown, wanted]);
+  const { data, error, reload } = useLoad(async (signal) => (isKnown ? undefined : { of: wanted, since: count, series: await api.series(id, asked, signal) }), [isKnown, wanted, isKnown || version]);
   const answer = !isKnown && data?.of === wanted ? data : undefined;
   return { range, asked, series: answer?.series, since: answer?.since ?? 0, error: isKnown ? undefined : error, reload };
 }
@@ -65,7 +65,7 @@ export function Plotted({ id, bars, range, asked }) {
 /** @param {{query: URLSearchParams}} props */
 function Dates({ query }) {
   const date = (/** @type {string} */ name, /** @type {number} */ usual) =>
-    html`<${Typed} type="date" value=${query.get(name) ?? isoDay(usual)} onChange=${(/** @type {string} */ day) => day && refine({ [name]: day })} />`;
+    html`<${Typed} type="date" value=${query.get(name) ?? isoDay(usual)} onChange=${(/** @type {string} */ day) => refine({ [name]: day })} />`;
   return html`
     <div class="dates"><label>From ${date('from', today() - 29 * DAY_MS)}</label><label>to ${date('until', today())}</label></div>
   `;

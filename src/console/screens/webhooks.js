@@ -1,5 +1,5 @@
 // The webhooks of a link: their state, their deliveries, tests and replays.
-import { html, useEffect, useRef, useState } from '../html.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
 import { api } from '../api.js';
 import { useAction, useLoad } from '../load.js';
 import { bare, clock, counted, moment, number } from '../format.js';
@@ -45,7 +45,7 @@ function Replay({ id, urls, onClose, onDone }) {
     setRest(undefined);
   };
   const isClosed = useRef(false);
-  useEffect(() => () => {
+  useLayoutEffect(() => () => {
     isClosed.current = true;
   }, []);
   // Goes on where a refusal, of the rate limit for one, has stopped it.
@@ -58,7 +58,7 @@ function Replay({ id, urls, onClose, onDone }) {
       sum += page.queued;
       setQueued(sum);
       if (page.next_cursor === null) break;
-      if (isClosed.current) return onDone(`Stopped: ${counted(sum, 'delivery', 'deliveries')} queued again, others not.`);
+      if (isClosed.current) return onDone(`Stopped: ${number(sum)} queued again.`);
       body = { ...body, cursor: page.next_cursor };
     }
     onDone(sum ? `${counted(sum, 'delivery', 'deliveries')} queued again.` : 'There was nothing to replay.');
@@ -102,19 +102,8 @@ const Deliveries = ({ rows, mayAct, busy, onReplay }) => html`
 
 const POLL_MS = 3000;
 
-/** @param {any} one */
-const keyOf = (one) => `${one.hit_id} ${one.url}`;
-
-/** The first page, and what was read behind it before. If the page has none of the rows that are known, others may lie between.
- * @param {any} page @param {any} known */
-function withOlder(page, known) {
-  const rows = page.deliveries;
-  const isIn = new Set(rows.map(keyOf));
-  if (!known || page.next_cursor === null || !known.deliveries.some((one) => isIn.has(keyOf(one)))) return page;
-  const last = rows.at(-1).created_at;
-  const older = known.deliveries.filter((one) => one.created_at <= last && !isIn.has(keyOf(one)));
-  return older.length ? { ...page, deliveries: [...rows, ...older], next_cursor: known.next_cursor } : page;
-}
+/** How many deliveries a page has, and how many one call can read. */
+const [PAGE, MOST_ROWS] = [25, 100];
 
 /** @param {{link: import('../api.js').LinkRecord, query: URLSearchParams}} props */
 export function Webhooks({ link, query }) {
@@ -123,15 +112,14 @@ export function Webhooks({ link, query }) {
   const [tests, setTests] = useState(/** @type {Record<string, any>} */ ({}));
   const [replaying, setReplaying] = useState(false);
   const [notice, setNotice] = useState('');
-  const latest = useRef(/** @type {any} */ (undefined));
-  const list = useLoad(async (signal) => {
-    const page = await api.deliveries(id, { status, limit: 25 }, signal);
-    return { ...withOlder(page, latest.current?.of === status ? latest.current : undefined), of: status };
-  }, [id, status, link.revision]);
-  latest.current = list.data;
+  // Those that are shown are read again, so that none of them stays as it was.
+  const limit = useRef(PAGE);
+  const list = useLoad(async (signal) => ({ ...(await api.deliveries(id, { status, limit: limit.current }, signal)), of: status }), [id, status, link.revision]);
+  const shown = list.data?.of === status ? list.data.deliveries.length : 0;
+  limit.current = Math.min(MOST_ROWS, Math.max(PAGE, shown));
   const more = useAction(async () => {
     const cursor = list.data?.next_cursor;
-    const page = await api.deliveries(id, { status, limit: 25, cursor });
+    const page = await api.deliveries(id, { status, limit: PAGE, cursor });
     // Where the list has begun anew meanwhile, this page does not follow its end.
     list.change((data) => (data.of === status && data.next_cursor === cursor ? { ...data, deliveries: [...data.deliveries, ...page.deliveries], next_cursor: page.next_cursor } : data));
   });
@@ -146,7 +134,8 @@ export function Webhooks({ link, query }) {
     setNotice('Queued again.');
     list.reload();
   });
-  const hasPending = list.data?.deliveries.some((one) => one.status === 'pending');
+  // More rows than one call reads are read again by hand alone.
+  const hasPending = shown <= MOST_ROWS && list.data?.deliveries.some((one) => one.status === 'pending');
   useEffect(() => {
     if (!hasPending) return undefined;
     const look = () => document.hidden || list.reload();

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::cluster::ASK_AGAIN_AFTER;
 use super::deliveries::Deliveries;
 use super::due::LONGEST_PAGE;
-use super::queue::BEAT_EVERY;
+use super::queue::{BEAT_EVERY, CountedBucket, start_of};
 use super::watch::QueueRow;
 use crate::clock::uptime;
 use crate::domain::calendar::{Day, Timestamp};
@@ -54,12 +54,15 @@ impl Deliveries {
         let buckets: Vec<(i64,)> =
             self.cluster.cql.read(&self.cluster.statements.buckets, (row.queue, row.floor)).await?;
         for (bucket,) in buckets {
-            self.recount(row.queue, bucket).await?;
+            if let Err(error) = self.recount(row.queue, bucket).await {
+                self.leases.queues.mark_bucket_doubtful(row.queue, bucket);
+                return Err(error);
+            }
         }
         // The last count may have found rows whose states never came.
         if self.leases.queues.has(row.queue) && !self.leases.queues.has_pending(row.queue) {
             self.cluster.cql.lwt(&self.cluster.statements.close_queue, (row.queue, self.cluster.process)).await?;
-            self.leases.queues.lose(row.queue);
+            self.leases.queues.closed(row.queue);
         }
         Ok(())
     }
@@ -112,7 +115,9 @@ impl Deliveries {
                 _ => break,
             }
         }
-        if !self.leases.queues.recounted(queue, bucket, version, found, is_open) {
+        let age = self.cluster.cql.settings.clock.now().since(start_of(bucket.saturating_add(1)));
+        let counted = CountedBucket { queue, number: bucket, found, is_open };
+        if !self.leases.queues.recounted(counted, version, age) {
             return Ok(false);
         }
         if let Some(earliest) = earliest {

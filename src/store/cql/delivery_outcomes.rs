@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::deliveries::{Change, Deliveries, DeliveryRow, Writing, lost_queue, place_of};
 use super::queue::QueuedDelivery;
+use crate::domain::calendar::{Day, Timestamp};
 use crate::domain::webhook::{DeliveryId, DeliveryStatus};
 use crate::store::records::columns::day as day_column;
 use crate::store::{Settlement, StoreError};
@@ -32,6 +33,8 @@ impl Deliveries {
     }
 
     async fn settle_each_once(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        // Before the rows are read: who takes one of these queues over meanwhile settles what is in it.
+        let held: HashSet<Uuid> = self.leases.queues.held_queues().into_iter().collect();
         let rows = self.read_rows(settlements.iter().map(|settlement| settlement.id).collect()).await?;
         let there = settlements.into_iter().zip(rows).filter_map(|(settlement, row)| Some((settlement, row?)));
         let (pending, settled): (WithRows, WithRows) =
@@ -40,17 +43,17 @@ impl Deliveries {
             let state = &row.state;
             if settlement.attempt == 0 { !state.counted } else { settlement.attempt == state.attempts + 1 }
         });
-        // By another process, or by a write of this one whose answer was lost.
-        self.settled_elsewhere(&settled);
+        self.count_again(&settled, &held);
         // First: what is settled is not counted again. Changes are not blocked meanwhile.
         let uncounted = self.failure_runs.note(open.iter().filter_map(|(settlement, _)| settlement.end())).await;
         open.retain(|(settlement, _)| settlement.end().is_none_or(|end| !uncounted.has(&end)));
-        let written = self.settle_counted(&open, &known).await;
+        let written = self.settle_counted(&open, &known, &held).await;
         written.and(uncounted.into_result())
     }
 
-    /// Writes outcomes that are counted as far as they are ends. `known`: those of attempts that are written already.
-    async fn settle_counted(&self, open: &WithRows, known: &WithRows) -> Result<(), StoreError> {
+    /// Writes outcomes that are counted as far as they are ends. `known`: those of attempts that are written already. `held`: the
+    /// queues that this process held before the rows were read.
+    async fn settle_counted(&self, open: &WithRows, known: &WithRows, held: &HashSet<Uuid>) -> Result<(), StoreError> {
         let _others_may_too = self.changing.read().await;
         let retries = self.retries(open, known);
         let queues = &self.leases.queues;
@@ -58,15 +61,14 @@ impl Deliveries {
         let queue = if retries.is_empty() { Uuid::nil() } else { queues.own()? };
         let settled = open.iter().filter_map(|(_, before)| Some((before.queue?, before.state.next_attempt_at?)));
         let _settling = queues.settling(settled);
-        let is_in_own = |row: &DeliveryRow| row.queue.is_some_and(|queue| queues.has(queue));
-        let own_queues: HashSet<Uuid> =
-            open.iter().filter(|(_, row)| is_in_own(row)).filter_map(|(_, row)| row.queue).collect();
+        let is_lost =
+            |row: &DeliveryRow| row.queue.is_some_and(|queue| held.contains(&queue) && !queues.is_held(queue));
         let _expected = self.write_due(queue, &retries).await?;
         let changes: Vec<Change> =
             open.iter().map(|(settlement, before)| Change::of(settlement, before, queue)).collect();
         let mut written = match self.put_failed(&changes).await {
             // This process was suspended here: who took the queue over may have settled them, and counted that.
-            Ok(()) if !own_queues.iter().all(|queue| queues.is_held(*queue)) => Err(lost_queue()),
+            Ok(()) if open.iter().any(|(_, row)| is_lost(row)) => Err(lost_queue()),
             Ok(()) => self.write_states(changes.into_iter(), Writing::First).await.map(drop),
             Err(error) => Err(error),
         };
@@ -85,14 +87,34 @@ impl Deliveries {
                 }
             }
         }
-        self.settled_elsewhere(open.iter().filter(|(_, row)| !is_in_own(row)));
+        let elsewhere = open.iter().filter(|(_, row)| row.queue.is_none_or(|queue| !held.contains(&queue)));
+        self.settled_elsewhere(elsewhere.map(|(settlement, _)| settlement));
         written
     }
 
-    /// Counts again where these deliveries may be counted as pending: their rows do not say in which queue that is.
-    fn settled_elsewhere<'a>(&self, settled: impl IntoIterator<Item = &'a (Settlement, DeliveryRow)>) {
-        for (settlement, _) in settled {
-            self.leases.queues.settled_elsewhere(settlement.id.hit.at.day(), settlement.at);
+    /// Has buckets counted again that may count these deliveries as pending. They are settled: by another process, or by a
+    /// write of this one whose answer was lost, which has marked its bucket itself.
+    fn count_again(&self, settled: &WithRows, held: &HashSet<Uuid>) {
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            settled.iter().partition(|(_, row)| row.queue.is_some_and(|queue| held.contains(&queue)));
+        for (settlement, row) in here {
+            if let Some(queue) = row.queue {
+                // That of its first try; a scan finds out about others.
+                self.leases.queues.mark_if_pending(queue, row.state.created_at, settlement.id.hit.at.day());
+            }
+        }
+        self.settled_elsewhere(elsewhere.into_iter().map(|(settlement, _)| settlement));
+    }
+
+    /// Has the buckets counted again that may count these deliveries as pending: their rows do not say in which queue that is.
+    fn settled_elsewhere<'a>(&self, settled: impl Iterator<Item = &'a Settlement>) {
+        let mut days: HashMap<Day, Timestamp> = HashMap::new();
+        for settlement in settled {
+            let upto = days.entry(settlement.id.hit.at.day()).or_insert(settlement.at);
+            *upto = settlement.at.max(*upto);
+        }
+        for (day, upto) in days {
+            self.leases.queues.settled_elsewhere(day, upto);
             self.leases.doubtful_marked.notify_one();
         }
     }

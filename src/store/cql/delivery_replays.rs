@@ -73,7 +73,7 @@ impl Deliveries {
             return written;
         }
         self.note_replayed(&changes).await;
-        // If this process was suspended for more than a minute, the queue's new holder may have given them up.
+        // If this process was suspended for some hours, the queue's new holder may have given them up.
         if is_held { written } else { Err(lost_queue()) }
     }
 

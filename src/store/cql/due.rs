@@ -41,8 +41,13 @@ fn due_time(due: &QueuedDelivery, state: Option<&DeliveryState>) -> DueTime {
     if is_pending && state.next_attempt_at == Some(due.due_at) {
         return DueTime::Pending;
     }
-    // A pending delivery may have another due time in its round, a settled one only in a later round.
-    let is_over = if is_pending { due.round < state.round } else { due.round <= state.round };
+    // The next attempt of a pending delivery may be due at another time in its round, a settled one only in a later round. The
+    // first due time is over after an attempt: no later state of the round names it.
+    let is_over = if is_pending {
+        due.round < state.round || (due.round == 0 && state.attempts > 0 && due.due_at <= state.created_at)
+    } else {
+        due.round <= state.round
+    };
     if is_over { DueTime::Settled } else { DueTime::Open }
 }
 
@@ -153,12 +158,13 @@ impl Deliveries {
         let (mut pending, mut settled, mut is_begin, mut is_open) = (Vec::new(), 0, true, false);
         for (due, row) in due.iter().zip(rows) {
             // A process that was killed has written the due time, and its hits were counted again into another queue, for the same
-            // time. If that is gone, its holder took it for empty before the state was written.
+            // time. Its own state may still come, and name this queue. If nobody looks at the other one, the state came too late
+            // for that.
             let of_row = row.as_ref().and_then(|row| row.queue);
-            let is_elsewhere = of_row.is_some_and(|of| of != queue && self.leases.queues.is_in_use(of));
+            let is_elsewhere = of_row.is_some_and(|of| of != queue && self.leases.queues.is_looked_at(of, due.due_at));
             let state = row.map(|row| row.state);
             let time = match due_time(due, state.as_ref()) {
-                DueTime::Pending if is_elsewhere => DueTime::Settled,
+                DueTime::Pending if is_elsewhere => DueTime::Open,
                 time => time,
             };
             match (time, state) {
@@ -206,6 +212,12 @@ mod tests {
         let mut state = DeliveryState::new(KeyId(Uuid::nil()), Revision::FIRST, AT);
         assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Pending);
         assert_eq!(due_time(&due(1, 0), Some(&state)), DueTime::Open, "that of the next attempt");
+        let retry = Some(std::time::Duration::from_secs(5));
+        let failed = AttemptOutcome::Failed { response_status: None, error: "dns".into(), retry_in: retry };
+        state.settle(&failed, AT);
+        assert_eq!(due_time(&due(5, 0), Some(&state)), DueTime::Pending);
+        assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Settled, "the first");
+        assert_eq!(due_time(&due(2, 0), Some(&state)), DueTime::Open, "that of another process's outcome");
         let failed = AttemptOutcome::Failed { response_status: None, error: "dns".into(), retry_in: None };
         state.settle(&failed, AT);
         assert_eq!(due_time(&due(0, 0), Some(&state)), DueTime::Settled);

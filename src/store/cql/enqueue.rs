@@ -47,7 +47,7 @@ impl Deliveries {
         if self.leases.queues.is_held(queue) { Ok(()) } else { Err(lost_queue()) }
     }
 
-    /// The due times of pending deliveries that are in no queue any more: their states were written so late that the
+    /// The due times of pending deliveries that nobody looks for any more: their states were written so late that the
     /// queue's holder took it for empty.
     async fn forgotten(
         &self,
@@ -55,7 +55,7 @@ impl Deliveries {
         rows: &[Option<DeliveryRow>],
     ) -> Result<Vec<QueuedDelivery>, StoreError> {
         let queued = |(id, row): (&DeliveryId, &DeliveryRow)| {
-            let queue = row.queue.filter(|queue| row.is_pending() && !self.leases.queues.has(*queue))?;
+            let queue = row.queue.filter(|_| row.is_pending())?;
             let DeliveryState { next_attempt_at, round, .. } = row.state;
             Some((queue, QueuedDelivery { due_at: next_attempt_at?, id: *id, round }))
         };
@@ -65,11 +65,14 @@ impl Deliveries {
             return Ok(Vec::new());
         }
         // After the states: a queue with such a row is kept for longer than a state can be late.
-        let table = self.leases.queue_rows().await?;
-        let is_in = |queue: Uuid, due: &QueuedDelivery| {
+        let (held, table) = (&self.leases.queues, self.leases.queue_rows().await?);
+        let is_looked_at = |queue: Uuid, due: &QueuedDelivery| {
+            if held.has(queue) {
+                return held.is_looked_at(queue, due.due_at);
+            }
             table.iter().any(|row| row.queue == queue && row.floor <= bucket_of(due.due_at))
         };
-        Ok(there.into_iter().filter(|(queue, due)| !is_in(*queue, due)).map(|(_, due)| due).collect())
+        Ok(there.into_iter().filter(|(queue, due)| !is_looked_at(*queue, due)).map(|(_, due)| due).collect())
     }
 
     /// Writes due times into a queue of this process. Their states must be written before the returned value is

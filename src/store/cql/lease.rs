@@ -44,7 +44,9 @@ impl Leases {
             self.open_own_queue().await?;
         }
         let (node, looked_at) = (self.queues.node, uptime());
-        for row in self.queue_rows().await?.into_iter().filter(|row| row.is_left_by(node)) {
+        let rows = self.queue_rows().await?;
+        self.queues.note_table(&rows);
+        for row in rows.into_iter().filter(|row| row.is_left_by(node)) {
             if row.holder != self.cluster.process {
                 self.adopt(&row, looked_at).await?;
             }

@@ -6,15 +6,17 @@
 //! clock: clocks are never compared.
 
 mod bucket;
+mod counts;
 mod guards;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use uuid::Uuid;
 
-use self::bucket::{Bucket, Open};
+use self::bucket::Bucket;
+pub use self::counts::CountedBucket;
 pub use self::guards::{Expected, Settling};
 use super::watch::{QueueRow, STALE_AFTER, Watch};
 use crate::clock::uptime;
@@ -121,8 +123,8 @@ struct HeldQueue {
     queues: BTreeMap<Uuid, Queue>,
     /// Buckets to count: adopted, or after a write with an unknown outcome.
     doubtful: BTreeSet<(Uuid, i64)>,
-    /// The queues in the cluster's table, of any process.
-    in_table: HashSet<Uuid>,
+    /// The floors of all queues in the cluster's table, of any process.
+    floors: HashMap<Uuid, i64>,
     /// How many queues this process has adopted.
     adoptions: u64,
 }
@@ -172,15 +174,19 @@ impl Queues {
         self.held().queues.contains_key(&queue)
     }
 
-    /// Whether any process looks at a queue: this one has it, or it was in the table when that was read last.
-    pub fn is_in_use(&self, queue: Uuid) -> bool {
-        let held = self.held();
-        held.queues.contains_key(&queue) || held.in_table.contains(&queue)
+    /// Whether the holder of a queue looks for what is due in it at this time. Of other processes it is known as far as the
+    /// table says it, when it was read last.
+    pub fn is_looked_at(&self, queue: Uuid, due_at: Timestamp) -> bool {
+        let (held, bucket) = (self.held(), bucket_of(due_at));
+        match held.queues.get(&queue) {
+            Some(queue) => queue.buckets.contains_key(&bucket),
+            None => held.floors.get(&queue).is_some_and(|floor| *floor <= bucket),
+        }
     }
 
-    /// Notes which queues are in the table.
+    /// Notes which queues are in the table, and where they begin.
     pub fn note_table(&self, rows: &[QueueRow]) {
-        self.held().in_table = rows.iter().map(|row| row.queue).collect();
+        self.held().floors = rows.iter().map(|row| (row.queue, row.floor)).collect();
     }
 
     /// Counts deliveries as pending in a queue, before their rows are written. Until the returned value is dropped,
@@ -242,39 +248,6 @@ impl Queues {
         }
     }
 
-    /// The count of a bucket is uncertain.
-    pub fn mark_bucket_doubtful(&self, queue: Uuid, bucket: i64) {
-        self.held().doubtful.insert((queue, bucket));
-    }
-
-    /// The counts of the buckets of these due times are uncertain: they are counted again soon.
-    pub fn mark_doubtful(&self, queue: Uuid, due: impl IntoIterator<Item = Timestamp>) {
-        let mut held = self.held();
-        held.doubtful.extend(due.into_iter().map(|due_at| (queue, bucket_of(due_at))));
-    }
-
-    /// Deliveries of hits before a day are removed: counts the buckets that had any.
-    pub fn dropped_before(&self, day: Day) {
-        let mut held = self.held();
-        let HeldQueue { queues, doubtful, .. } = &mut *held;
-        for (id, queue) in queues {
-            let buckets = queue.buckets.iter().filter(|(_, bucket)| bucket.has_pending_of(..day));
-            doubtful.extend(buckets.map(|(number, _)| (*id, *number)));
-        }
-    }
-
-    /// Deliveries that were due by `upto`, of hits of this day, were settled by another process, or from another queue than
-    /// the one in their rows: counts the buckets that may count them as pending.
-    pub fn settled_elsewhere(&self, day: Day, upto: Timestamp) {
-        let mut held = self.held();
-        let HeldQueue { queues, doubtful, .. } = &mut *held;
-        for (id, queue) in queues {
-            let buckets =
-                queue.buckets.range(..=bucket_of(upto)).filter(|(_, bucket)| bucket.has_pending_of(day..=day));
-            doubtful.extend(buckets.map(|(number, _)| (*id, *number)));
-        }
-    }
-
     /// Pending deliveries of hits from a day on; `None` while some buckets are not counted.
     pub fn pending(&self, since: Day) -> Option<u64> {
         let held = self.held();
@@ -315,44 +288,6 @@ impl Queues {
         }
     }
 
-    /// A scan found nothing pending in a bucket that has something by its count. It is counted again, unless it has changed since
-    /// it was `known`, or changes now.
-    pub fn found_empty(&self, known: &HeldBucket) {
-        let mut held = self.held();
-        let bucket = held.queues.get(&known.queue).and_then(|queue| queue.buckets.get(&known.number));
-        let is_same = |bucket: &Bucket| bucket.version == known.version && bucket.writes == 0 && bucket.settling == 0;
-        if bucket.is_some_and(is_same) {
-            held.doubtful.insert((known.queue, known.number));
-        }
-    }
-
-    /// The next bucket to count.
-    pub fn next_doubtful(&self) -> Option<(Uuid, i64)> {
-        let mut held = self.held();
-        let HeldQueue { queues, doubtful, .. } = &mut *held;
-        doubtful.retain(|(queue, _)| queues.contains_key(queue));
-        doubtful.pop_first()
-    }
-
-    /// The version of a bucket before it is counted; `None` if the queue is not held any more.
-    pub fn version(&self, queue: Uuid, number: i64) -> Option<u64> {
-        Some(self.held().queues.get_mut(&queue)?.buckets.entry(number).or_default().version)
-    }
-
-    /// Replaces the count of a bucket by what was found, unless the bucket changed since `version`; returns whether it
-    /// was replaced. `is_open`: there are rows whose state may still be written, so the bucket is counted again later.
-    pub fn recounted(&self, id: Uuid, number: i64, version: u64, found: BTreeMap<Day, i64>, is_open: bool) -> bool {
-        let mut held = self.held();
-        let Some(queue) = held.queues.get_mut(&id) else { return true };
-        let bucket = queue.buckets.entry(number).or_default();
-        if bucket.version != version || bucket.writes > 0 || bucket.settling > 0 {
-            return false;
-        }
-        bucket.pending = Some(found);
-        bucket.open = is_open.then(|| Open::found(bucket.open, uptime()));
-        true
-    }
-
     /// This process has opened a queue and holds it from now on.
     pub fn open(&self, id: Uuid, begin: Hold) {
         let mut held = self.held();
@@ -380,6 +315,12 @@ impl Queues {
         if held.own == Some(queue) {
             held.own = None;
         }
+    }
+
+    /// This process has removed a queue.
+    pub fn closed(&self, queue: Uuid) {
+        self.lose(queue);
+        self.held().floors.remove(&queue);
     }
 
     /// Whether there is a queue for new deliveries, safe or not.

@@ -150,7 +150,7 @@ fn tls_config(trust: &Tls) -> Result<Arc<rustls::ClientConfig>, ConnectError> {
 }
 
 /// The certificates of a file.
-fn authority(path: &Path) -> Result<RootCertStore, ConnectError> {
+pub fn authority(path: &Path) -> Result<RootCertStore, ConnectError> {
     let refused = |reason: String| ConnectError::Authority { path: path.display().to_string(), reason };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))? {

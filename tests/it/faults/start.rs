@@ -91,6 +91,24 @@ fn a_geo_database_that_is_none_is_named_by_the_start_and_by_the_check_alike() {
 }
 
 #[test]
+fn an_authority_of_a_cluster_that_is_none_is_named_by_the_start_and_by_the_check_alike() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("wrong.pem"), "this is no certificate").unwrap();
+    let settings = [
+        ("SIGNPOST_STORE__KIND", "scylla"),
+        ("SIGNPOST_SCYLLA__NODES", "127.0.0.1:9"),
+        ("SIGNPOST_SCYLLA__TLS", "true"),
+        ("SIGNPOST_SCYLLA__TLS_CA", "wrong.pem"),
+        ("SIGNPOST_MASTER_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
+    ];
+    for command in ["serve", "check-config"] {
+        let program = Program::at(directory.path()).arguments(&[command]);
+        let program = settings.iter().fold(program, |program, (name, value)| program.set(name, value));
+        program.run().refused(&["scylla.tls_ca", "wrong.pem", "SIGNPOST_SCYLLA__TLS_CA"]);
+    }
+}
+
+#[test]
 fn another_master_key_than_before_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";

@@ -1,6 +1,7 @@
 //! Deliveries in queues of processes that have ended, on a CQL cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use scylla::client::session::Session;
 use signpost::domain::calendar::Day;
@@ -42,17 +43,33 @@ async fn settle(store: &Arc<dyn Store>, id: DeliveryId) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
 async fn a_delivery_in_a_queue_that_is_gone_is_queued_again_once_its_hit_is_counted_again() {
+    is_queued_again(async |session, queue| {
+        session.query_unpaged("DELETE FROM queues WHERE part = 0 AND queue = ?", (queue,)).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_delivery_in_a_queue_that_begins_behind_it_is_queued_again_once_its_hit_is_counted_again() {
+    is_queued_again(async |session, queue| {
+        let floor = i64::try_from(noon().0 / 10_000).unwrap() + 1;
+        let holder = Uuid::new_v4();
+        let text = "UPDATE queues SET holder = ?, holder_node = ?, floor = ? WHERE part = 0 AND queue = ?";
+        session.query_unpaged(text, (holder, holder, floor, queue)).await.unwrap();
+    })
+    .await;
+}
+
+/// `forget`: the holder of the queue with a delivery took it for empty. The state was not visible to it for hours.
+async fn is_queued_again(forget: impl AsyncFnOnce(&Session, Uuid)) {
     let keyspace = Keyspace::empty().await;
     keyspace.migrate().await;
     let session = keyspace.session().await;
     let (gone, id): (Arc<dyn Store>, _) = (Arc::new(keyspace.open_store(node(1)).await), delivery(1, noon(), 0));
     enqueue(&gone, [id]).await;
     gone.close().await;
-    // As by a node that took the queue for empty: the state was not visible to it for hours.
-    session
-        .query_unpaged("DELETE FROM queues WHERE part = 0 AND queue = ?", (queue_of(&session, id).await,))
-        .await
-        .unwrap();
+    forget(&session, queue_of(&session, id).await).await;
     // As by a process of node 2 that was killed within a batch.
     let begun = "INSERT INTO hit_cursors (writer, begun) VALUES (?, 1) USING TIMESTAMP 1";
     session.query_unpaged(begun, (node(2).0,)).await.unwrap();
@@ -96,6 +113,9 @@ async fn a_delivery_that_two_queues_have_is_due_in_the_one_that_its_row_names() 
     // Its next process counts the hits again.
     let next: Arc<dyn Store> = Arc::new(keyspace.open_store(node(1)).await);
     enqueue(&next, ids).await;
+    // The adopter counts its queue with each beat, every 3 s, and finds the states in the other queue.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert_eq!(due(&adopter).await, []);
     // One of the first process's states comes very late.
     let late = "UPDATE deliveries SET queue = ? WHERE link = ? AND day = ? AND delivery = ?";
     let day = i32::try_from(noon().day().0).unwrap();

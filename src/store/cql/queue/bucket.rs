@@ -43,25 +43,31 @@ pub struct Bucket {
 /// That there are rows whose state may still be written. Times are by the uptime of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
-    since: Duration,
+    /// When this process has found them.
+    begun: Duration,
+    /// Until then they are looked for.
+    until: Duration,
     looked_at: Duration,
 }
 
 impl Open {
-    /// Such rows were found now; `before`: they may be those that were found earlier.
-    pub fn found(before: Option<Self>, now: Duration) -> Self {
-        Self { since: before.map_or(now, |before| before.since), looked_at: now }
+    /// Such rows were found now; `before`: they may be those that were found earlier. `age`: for so long all of them have been due.
+    pub fn found(before: Option<Self>, now: Duration, age: Duration) -> Self {
+        // An old bucket, of a queue that was adopted, is looked at often for a minute all the same.
+        let until = now.saturating_add(OPEN_FOR.saturating_sub(age).max(OFTEN_FOR));
+        let new = Self { begun: now, until, looked_at: now };
+        before.filter(|before| !before.is_over(now)).map_or(new, |before| Self { looked_at: now, ..before })
     }
 
     /// Whether the bucket is to be counted again.
     pub fn is_due(self, now: Duration) -> bool {
-        let is_recent = now.saturating_sub(self.since) < OFTEN_FOR;
+        let is_recent = now.saturating_sub(self.begun) < OFTEN_FOR;
         !self.is_over(now) && (is_recent || now.saturating_sub(self.looked_at) >= RECOUNT_EVERY)
     }
 
     /// Whether it is too late for them.
     fn is_over(self, now: Duration) -> bool {
-        now.saturating_sub(self.since) >= OPEN_FOR
+        now >= self.until
     }
 }
 
@@ -104,17 +110,20 @@ mod tests {
         let mut bucket = Bucket { pending: Some(BTreeMap::new()), ..Bucket::default() };
         assert!(!bucket.is_kept(begin));
         let (mut counts, mut now) = (Vec::new(), begin);
-        bucket.open = Some(Open::found(None, now));
+        bucket.open = Some(Open::found(None, now, Duration::ZERO));
         while bucket.is_kept(now) {
             now += Duration::from_secs(3);
             if bucket.open.is_some_and(|open| open.is_due(now)) {
                 counts.push(now.saturating_sub(begin).as_secs());
-                bucket.open = Some(Open::found(bucket.open, now));
+                bucket.open = Some(Open::found(bucket.open, now, now.saturating_sub(begin)));
             }
         }
         assert_eq!(now.saturating_sub(begin), OPEN_FOR);
         assert_eq!(counts[..3], [3, 6, 9]);
         assert_eq!(counts.len(), 19 + 47, "each beat of a minute, then every five minutes: {counts:?}");
+        // One that has been due for long is looked at for a minute.
+        bucket.open = Some(Open::found(None, now, OPEN_FOR * 2));
+        assert!(bucket.is_kept(now + Duration::from_secs(59)) && !bucket.is_kept(now + OFTEN_FOR));
         // Whatever is pending stays.
         bucket.add(Day(0), 1);
         assert!(bucket.is_kept(now));

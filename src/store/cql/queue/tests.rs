@@ -66,7 +66,8 @@ fn a_bucket_is_not_counted_while_deliveries_of_it_are_settled() {
     let counted = |settled: bool| {
         let version = queues.version(id, bucket).unwrap();
         let found = BTreeMap::from([(AT.day(), if settled { 1 } else { 2 })]);
-        queues.recounted(id, bucket, version, found, false)
+        let counted = CountedBucket { queue: id, number: bucket, found, is_open: false };
+        queues.recounted(counted, version, Duration::ZERO)
     };
     assert!(counted(false));
     let settling = queues.settling([(id, due(1).due_at)]);
@@ -98,4 +99,49 @@ fn deliveries_of_a_queue_are_looked_for_again_once_it_may_be_worked_on() {
     queues.record_beat(id, 2, bucket, now);
     assert_eq!(*told.lock().unwrap(), [start_of(bucket)]);
     assert_eq!(queues.buckets(i64::MIN, i64::MAX).len(), 1);
+}
+
+#[test]
+fn a_delivery_is_looked_for_where_its_bucket_is_in_memory_or_not_below_the_floor() {
+    let (queues, own) = opened();
+    let (other, gone) = (Uuid::from_u128(8), Uuid::from_u128(9));
+    let bucket = bucket_of(due(1).due_at);
+    assert!(!queues.is_looked_at(own, due(1).due_at));
+    drop(queues.expect(own, &[due(1)]));
+    assert!(queues.is_looked_at(own, due(1).due_at));
+    let nil = Uuid::nil();
+    queues.note_table(&[QueueRow { queue: other, node: nil, holder: nil, holder_node: nil, beat: 1, floor: bucket }]);
+    assert!(queues.is_looked_at(other, due(1).due_at) && !queues.is_looked_at(gone, due(1).due_at));
+    assert!(!queues.is_looked_at(other, start_of(bucket - 1)));
+}
+
+#[test]
+fn what_a_count_finds_is_found_by_scans_from_the_beginning() {
+    let (queues, id) = opened();
+    drop(queues.expect(id, &[due(1), due(5)]));
+    let scan = found(&queues);
+    queues.settled(id, due(1).due_at, due(1).id);
+    queues.set_settled_upto(&scan, place(&due(1)));
+    assert_eq!(found(&queues).settled_upto, Some(place(&due(1))));
+    let version = queues.version(id, scan.number).unwrap();
+    let pending = BTreeMap::from([(AT.day(), 2)]);
+    let counted = CountedBucket { queue: id, number: scan.number, found: pending, is_open: false };
+    assert!(queues.recounted(counted, version, Duration::ZERO));
+    assert_eq!(found(&queues).settled_upto, None);
+}
+
+#[test]
+fn a_bucket_that_a_scan_found_empty_is_counted_unless_it_changes() {
+    let (queues, id) = opened();
+    drop(queues.expect(id, &[due(1)]));
+    let scan = found(&queues);
+    let settling = queues.settling([(id, due(1).due_at)]);
+    queues.found_empty(&scan);
+    assert_eq!(queues.next_doubtful(), None);
+    drop(settling);
+    queues.found_empty(&scan);
+    assert_eq!(queues.next_doubtful(), Some((id, scan.number)));
+    queues.settled(id, due(1).due_at, due(1).id);
+    queues.found_empty(&scan);
+    assert_eq!(queues.next_doubtful(), None);
 }
