@@ -16,12 +16,12 @@ pub struct Answer {
 impl Answer {
     /// The value of a header.
     pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        field_of(&self.head, name)
     }
 
     /// Names and values of the headers.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim()))
+        fields(&self.head)
     }
 }
 
@@ -38,9 +38,15 @@ pub fn lengths(bytes: &[u8]) -> Option<(usize, usize)> {
 
 /// The value of a header of the answer that `bytes` begin with.
 pub fn field<'a>(bytes: &'a [u8], name: &str) -> Option<&'a str> {
-    let head = std::str::from_utf8(&bytes[..lengths(bytes)?.0]).ok()?;
-    let mut fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
-    fields.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    field_of(std::str::from_utf8(&bytes[..lengths(bytes)?.0]).ok()?, name)
+}
+
+fn field_of<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    fields(head).find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+fn fields(head: &str) -> impl Iterator<Item = (&str, &str)> {
+    head.lines().skip(1).filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim()))
 }
 
 /// The status in an answer's first line.

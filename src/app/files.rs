@@ -1,6 +1,9 @@
-//! Paths in the data directory.
+//! Paths in the data directory, and how its small files are written.
 
-use std::path::PathBuf;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 use crate::store::embedded::EmbeddedStore;
@@ -39,4 +42,13 @@ pub fn node_id(config: &Config) -> PathBuf {
 /// The time by which old data is removed.
 pub fn removal_time(config: &Config) -> PathBuf {
     config.data_dir.join("removal-time")
+}
+
+/// Writes a line to a file that only its owner can read. A rename makes the file complete or absent.
+pub fn write_private(path: &Path, line: &str) -> io::Result<()> {
+    let unfinished = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    writeln!(file, "{line}")?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)
 }

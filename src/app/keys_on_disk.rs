@@ -1,8 +1,7 @@
 //! Small files of a node beside its store: its id and the master key that was generated here.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
 use base64::Engine;
@@ -10,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use ring::rand::{SecureRandom, SystemRandom};
 use uuid::Uuid;
 
-use super::StartError;
+use super::{StartError, files};
 use crate::domain::hit::NodeId;
 use crate::domain::vault::Vault;
 
@@ -49,7 +48,7 @@ fn key_in(path: &Path, text: &str) -> Result<[u8; Vault::KEY_LENGTH], StartError
     key.ok_or_else(|| damaged(path, "not the base64 form of 32 bytes"))
 }
 
-/// Reads the file, or creates it readable by its owner only. A rename makes the file complete or absent.
+/// Reads the file, or creates it.
 fn read_or_create(path: &Path, make: impl FnOnce() -> Result<String, StartError>) -> Result<String, StartError> {
     if let Some(text) = read(path)? {
         return Ok(text);
@@ -62,16 +61,8 @@ fn read_or_create(path: &Path, make: impl FnOnce() -> Result<String, StartError>
         return Ok(text);
     }
     let text = make()?;
-    let unfinished = path.with_extension("new");
-    let write = || {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-        writeln!(file, "{text}")?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)?;
-        directory.as_ref().map_or(Ok(()), File::sync_all)
-    };
-    write().map_err(|error| file_error(path, error))?;
+    let written = files::write_private(path, &text).and_then(|()| directory.as_ref().map_or(Ok(()), File::sync_all));
+    written.map_err(|error| file_error(path, error))?;
     Ok(text)
 }
 

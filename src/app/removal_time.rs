@@ -1,12 +1,12 @@
 //! The time by which old data is removed, kept in a file of the data directory: a start continues it, whatever the clock says then.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::files;
 use crate::clock::Clock;
 use crate::clock::removal::RemovalClock;
 use crate::domain::calendar::Timestamp;
@@ -42,11 +42,7 @@ pub async fn keep(path: PathBuf, clock: Arc<RemovalClock>) {
 }
 
 fn write(path: &Path, now: Timestamp) -> io::Result<()> {
-    let unfinished = path.with_added_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    writeln!(file, "{now}")?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)
+    files::write_private(path, &now.to_string())
 }
 
 fn damaged() -> io::Error {

@@ -7,7 +7,7 @@ use super::Clock;
 use crate::domain::calendar::Timestamp;
 use crate::locks::lock;
 
-/// For so long, a clock that was set forward has to go evenly until it is followed.
+/// How long a clock that was set forward must not be set again until it is followed.
 const FOLLOWED_AFTER: Duration = Duration::from_hours(1);
 /// How far a clock may be ahead without having been set forward.
 const TOLERANCE: Duration = Duration::from_mins(1);
@@ -17,7 +17,7 @@ const LOGGED_FROM: Duration = Duration::from_hours(24);
 /// The time by which old data is removed. What is removed because a clock was wrong is lost.
 ///
 /// It follows the system's clock. If that is set forward, or is ahead at a start, it continues the time before, and follows
-/// the clock once that has gone evenly for an hour. Until then, NTP or an operator may correct it.
+/// the clock once nobody has set it for an hour. Until then, NTP or an operator may correct it.
 pub struct RemovalClock {
     clock: Clock,
     known: Mutex<KnownTime>,
@@ -28,53 +28,62 @@ impl RemovalClock {
     pub fn new(clock: Clock, last_known: Option<Timestamp>) -> Self {
         let now = clock.now();
         let at = last_known.map_or(now, |known| known.min(now));
-        let known = KnownTime { at, uptime: clock.uptime(), ahead: None };
+        let known = KnownTime { right: Reading { at, uptime: clock.uptime() }, ahead: None };
         Self { clock, known: Mutex::new(known) }
     }
 
     pub fn now(&self) -> Timestamp {
-        lock(&self.known).look(self.clock.now(), self.clock.uptime())
+        lock(&self.known).now(self.clock.now(), self.clock.uptime())
     }
 }
 
-/// A time that was right, and what the clock says since.
-#[derive(Debug)]
-struct KnownTime {
+/// What a clock said at an uptime.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
     at: Timestamp,
     uptime: Duration,
-    ahead: Option<Ahead>,
 }
 
-/// A clock that is ahead: what it said when that was seen, and the uptime then.
-#[derive(Clone, Copy, Debug)]
-struct Ahead {
-    at: Timestamp,
-    uptime: Duration,
+impl Reading {
+    fn age(self, uptime: Duration) -> Duration {
+        uptime.saturating_sub(self.uptime)
+    }
+
+    /// What the clock says later, unless it is set.
+    fn continued(self, uptime: Duration) -> Timestamp {
+        self.at.plus(self.age(uptime))
+    }
+}
+
+/// A reading that was right, and the first one of a clock that is ahead of it.
+#[derive(Debug)]
+struct KnownTime {
+    right: Reading,
+    ahead: Option<Reading>,
 }
 
 impl KnownTime {
-    fn look(&mut self, now: Timestamp, uptime: Duration) -> Timestamp {
-        let even = self.at.plus(uptime.saturating_sub(self.uptime));
-        if now > even.plus(TOLERANCE) && !self.is_followed(now, uptime, even) {
-            return even;
+    fn now(&mut self, now: Timestamp, uptime: Duration) -> Timestamp {
+        let expected = self.right.continued(uptime);
+        if now > expected.plus(TOLERANCE) && !self.is_followed(now, uptime, expected) {
+            return expected;
         }
-        *self = Self { at: now, uptime, ahead: None };
+        *self = Self { right: Reading { at: now, uptime }, ahead: None };
         now
     }
 
-    /// Whether a clock that is ahead has gone evenly for long enough.
-    fn is_followed(&mut self, now: Timestamp, uptime: Duration, even: Timestamp) -> bool {
-        let seen_for = |ahead: &Ahead| uptime.saturating_sub(ahead.uptime);
-        let is_even = |ahead: &Ahead| {
-            let expected = ahead.at.plus(seen_for(ahead));
-            now <= expected.plus(TOLERANCE) && expected <= now.plus(TOLERANCE)
+    /// Whether a clock that is ahead has not been set for long enough.
+    fn is_followed(&mut self, now: Timestamp, uptime: Duration, expected: Timestamp) -> bool {
+        let is_unset = |ahead: &Reading| {
+            let continued = ahead.continued(uptime);
+            now <= continued.plus(TOLERANCE) && continued <= now.plus(TOLERANCE)
         };
-        if let Some(ahead) = self.ahead.filter(is_even) {
-            return seen_for(&ahead) >= FOLLOWED_AFTER;
+        if let Some(ahead) = self.ahead.filter(is_unset) {
+            return ahead.age(uptime) >= FOLLOWED_AFTER;
         }
-        self.ahead = Some(Ahead { at: now, uptime });
-        if now > even.plus(LOGGED_FROM) {
-            tracing::warn!(clock = %now, expected = %even, "the clock is ahead: for an hour, old data is removed by the expected time");
+        self.ahead = Some(Reading { at: now, uptime });
+        if now > expected.plus(LOGGED_FROM) {
+            tracing::warn!(clock = %now, %expected, "the clock is ahead: for an hour, old data is removed by the expected time");
         }
         false
     }
@@ -110,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_forward_is_followed_once_it_went_evenly_for_an_hour() {
+    fn a_clock_that_was_set_forward_is_followed_once_nobody_set_it_for_an_hour() {
         let (clock, removal) = known();
         clock.set_forward(YEAR);
         assert_eq!(removal.now(), noon());

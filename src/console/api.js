@@ -111,18 +111,24 @@ async function send(method, path, { query, body, headers = {}, signal, key = ses
   throw refusal(response, text);
 }
 
-/** @param {string} method @param {string} path @param {Options} [options] */
-async function call(method, path, options) {
+/** An answer with its whole body. @template T @param {string} method @param {string} path @param {Options | undefined} options @param {(answer: Response) => Promise<T>} bodyOf */
+async function read(method, path, options, bodyOf) {
   const isCurrent = options?.key === undefined ? whileSession() : () => true;
   const response = await send(method, path, options);
-  let text;
+  let body;
   try {
-    text = await response.text();
+    body = await bodyOf(response);
   } catch (cause) {
     if (options?.signal?.aborted) throw cause;
     throw noAnswer(cause);
   }
   if (!isCurrent()) throw overtaken();
+  return { response, body };
+}
+
+/** @param {string} method @param {string} path @param {Options} [options] */
+async function call(method, path, options) {
+  const { response, body: text } = await read(method, path, options, (answer) => answer.text());
   try {
     return { data: text === '' ? null : JSON.parse(text), text, headers: response.headers };
   } catch {
@@ -193,13 +199,7 @@ export const api = {
   /** @param {AbortSignal} [signal] */
   usage: (signal) => get('usage', {}, signal),
   /** A CSV file that takes the key as a header, so no plain link can fetch it. @param {string} path @param {Parameters} query */
-  async csv(path, query) {
-    const isCurrent = whileSession();
-    const response = await send('GET', path, { query: { ...query, format: 'csv' }, patience: 0 });
-    const file = await response.blob().catch((cause) => Promise.reject(noAnswer(cause)));
-    if (!isCurrent()) throw overtaken();
-    return file;
-  },
+  csv: async (path, query) => (await read('GET', path, { query: { ...query, format: 'csv' }, patience: 0 }, (answer) => answer.blob())).body,
   /** @param {string} id @param {Parameters} [options] */
   qr: (id, { format = 'svg', ...options } = {}) => address(`${encodeURIComponent(id)}/qr`, { format, ...options }),
   /** Why a QR code is refused. @param {string} href */

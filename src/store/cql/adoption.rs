@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::cluster::ASK_AGAIN_AFTER;
 use super::deliveries::Deliveries;
 use super::due::LONGEST_PAGE;
-use super::queue::{BEAT_EVERY, CountedBucket, start_of};
+use super::queue::{BEAT_EVERY, CountedBucket, end_of};
 use super::watch::QueueRow;
 use crate::clock::uptime;
 use crate::domain::calendar::{Day, Timestamp};
@@ -54,10 +54,7 @@ impl Deliveries {
         let buckets: Vec<(i64,)> =
             self.cluster.cql.read(&self.cluster.statements.buckets, (row.queue, row.floor)).await?;
         for (bucket,) in buckets {
-            if let Err(error) = self.recount(row.queue, bucket).await {
-                self.leases.queues.mark_bucket_doubtful(row.queue, bucket);
-                return Err(error);
-            }
+            self.recount(row.queue, bucket).await?;
         }
         // The last count may have found rows whose states never came.
         if self.leases.queues.has(row.queue) && !self.leases.queues.has_pending(row.queue) {
@@ -79,14 +76,22 @@ impl Deliveries {
             };
             if let Err(error) = deliveries.recount(queue, bucket).await {
                 tracing::debug!(%error, "a bucket of a webhook queue is not counted yet");
-                deliveries.leases.queues.mark_bucket_doubtful(queue, bucket);
                 tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }
         }
     }
 
-    /// Counts the pending deliveries of a bucket. If it keeps changing meanwhile, changes are blocked for a last count.
+    /// Counts the pending deliveries of a bucket. If that fails, the bucket stays doubtful.
     async fn recount(&self, queue: Uuid, bucket: i64) -> Result<(), StoreError> {
+        let counted = self.count_at_last(queue, bucket).await;
+        if counted.is_err() {
+            self.leases.queues.mark_bucket_doubtful(queue, bucket);
+        }
+        counted
+    }
+
+    /// If the bucket keeps changing meanwhile, changes are blocked for a last count.
+    async fn count_at_last(&self, queue: Uuid, bucket: i64) -> Result<(), StoreError> {
         for _ in 0..COUNTS_BESIDE {
             if self.count_once(queue, bucket).await? {
                 return Ok(());
@@ -115,7 +120,7 @@ impl Deliveries {
                 _ => break,
             }
         }
-        let age = self.cluster.cql.settings.clock.now().since(start_of(bucket.saturating_add(1)));
+        let age = self.cluster.cql.settings.clock.now().since(end_of(bucket));
         let counted = CountedBucket { queue, number: bucket, found, is_open };
         if !self.leases.queues.recounted(counted, version, age) {
             return Ok(false);

@@ -1,7 +1,7 @@
 //! Reads what is due in all queues that this process holds.
 
 use super::deliveries::Deliveries;
-use super::queue::{BucketPlace, HeldBucket, QueuedDelivery, bucket_of, is_over};
+use super::queue::{BucketPlace, HeldBucket, QueuedDelivery, bucket_of, end_of};
 use crate::domain::calendar::Timestamp;
 use crate::domain::webhook::{DeliveryId, DeliveryState, DeliveryStatus};
 use crate::store::records::columns::bigint;
@@ -100,7 +100,7 @@ impl Deliveries {
         let (mut found, mut after) = (Vec::new(), begin);
         // While all deliveries so far are settled, the next read begins after them.
         let (mut all_settled, mut settled_upto) = (begin == known_upto, None);
-        let is_whole = all_settled && is_over(number, now);
+        let is_whole = all_settled && end_of(number) <= now;
         while found.len() < limit {
             let page = self.read_bucket(queue, number, after, now, LONGEST_PAGE.min(limit.max(64))).await?;
             let Pending { due: pending, settled: at_begin, .. } = self.still_pending(queue, &page.due).await?;

@@ -65,14 +65,10 @@ impl Deliveries {
             return Ok(Vec::new());
         }
         // After the states: a queue with such a row is kept for longer than a state can be late.
-        let (held, table) = (&self.leases.queues, self.leases.queue_rows().await?);
-        let is_looked_at = |queue: Uuid, due: &QueuedDelivery| {
-            if held.has(queue) {
-                return held.is_looked_at(queue, due.due_at);
-            }
-            table.iter().any(|row| row.queue == queue && row.floor <= bucket_of(due.due_at))
-        };
-        Ok(there.into_iter().filter(|(queue, due)| !is_looked_at(*queue, due)).map(|(_, due)| due).collect())
+        let table = self.leases.queue_rows().await?;
+        let is_forgotten =
+            |(queue, due): &(Uuid, QueuedDelivery)| !self.leases.queues.is_looked_at_in(&table, *queue, due.due_at);
+        Ok(there.into_iter().filter(is_forgotten).map(|(_, due)| due).collect())
     }
 
     /// Writes due times into a queue of this process. Their states must be written before the returned value is

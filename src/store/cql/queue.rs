@@ -43,9 +43,9 @@ pub fn start_of(bucket: i64) -> Timestamp {
     Timestamp(u64::try_from(bucket).unwrap_or(0) * BUCKET_MS)
 }
 
-/// Whether all deliveries of a bucket are due.
-pub fn is_over(bucket: i64, now: Timestamp) -> bool {
-    start_of(bucket.saturating_add(1)) <= now
+/// The first time behind a bucket.
+pub fn end_of(bucket: i64) -> Timestamp {
+    start_of(bucket.saturating_add(1))
 }
 
 /// A place in a bucket: a due time and a delivery.
@@ -129,6 +129,15 @@ struct HeldQueue {
     adoptions: u64,
 }
 
+impl HeldQueue {
+    /// `floor`: that of the queue if it is in the table.
+    fn is_looked_at(&self, queue: Uuid, due_at: Timestamp, floor: Option<i64>) -> bool {
+        let bucket = bucket_of(due_at);
+        let here = self.queues.get(&queue).map(|queue| queue.buckets.contains_key(&bucket));
+        here.unwrap_or_else(|| floor.is_some_and(|floor| floor <= bucket))
+    }
+}
+
 impl Queues {
     pub fn new(node: Uuid) -> Self {
         Self { node, held: Mutex::default(), watch: Watch::default(), adoption_hook: Mutex::default() }
@@ -177,11 +186,14 @@ impl Queues {
     /// Whether the holder of a queue looks for what is due in it at this time. Of other processes it is known as far as the
     /// table says it, when it was read last.
     pub fn is_looked_at(&self, queue: Uuid, due_at: Timestamp) -> bool {
-        let (held, bucket) = (self.held(), bucket_of(due_at));
-        match held.queues.get(&queue) {
-            Some(queue) => queue.buckets.contains_key(&bucket),
-            None => held.floors.get(&queue).is_some_and(|floor| *floor <= bucket),
-        }
+        let held = self.held();
+        held.is_looked_at(queue, due_at, held.floors.get(&queue).copied())
+    }
+
+    /// As [`is_looked_at`](Self::is_looked_at), where these are the rows of the table.
+    pub fn is_looked_at_in(&self, table: &[QueueRow], queue: Uuid, due_at: Timestamp) -> bool {
+        let floor = table.iter().find(|row| row.queue == queue).map(|row| row.floor);
+        self.held().is_looked_at(queue, due_at, floor)
     }
 
     /// Notes which queues are in the table, and where they begin.

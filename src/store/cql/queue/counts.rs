@@ -88,8 +88,7 @@ impl Queues {
     }
 
     /// Replaces the count of a bucket by what was found, unless the bucket changed since `version`; returns whether it
-    /// was replaced. `is_open`: there are rows whose state may still be written, so the bucket is counted again later, but not
-    /// for long if its last due time has been for so long: `age`.
+    /// was replaced. `age`: how long all of it has been due; an open bucket is counted again later, an old one not for long.
     pub fn recounted(&self, counted: CountedBucket, version: u64, age: Duration) -> bool {
         let CountedBucket { queue: id, number, found, is_open } = counted;
         let mut held = self.held();
