@@ -1,6 +1,6 @@
 // Many links at once: a pasted list, or a CSV file, that is sent in parts. It goes on while other screens are shown.
 import { api, freshKey } from './api.js';
-import { parse } from './csv.js';
+import { parseCsv } from './csv.js';
 import { drafts } from './drafts.js';
 import { session } from './session.js';
 
@@ -58,14 +58,14 @@ function rowOf(fields, cells, line, source) {
 
 /** A CSV with a header line, or a list: per line a URL and, after white space, a name and a title.
  * @param {string} text @returns {{rows: BulkRow[], ignored: string[], header: string}} */
-export function read(text) {
+export function readRows(text) {
   const clean = text.replace(/^\ufeff/, '');
   const [head = ''] = clean.split(/\r?\n/, 1);
   const separator = [',', ';', '\t'].toSorted((a, b) => head.split(b).length - head.split(a).length)[0];
-  const names = (parse(head, separator)[0]?.cells ?? []).map((cell) => cell.trim().toLowerCase());
+  const names = (parseCsv(head, separator)[0]?.cells ?? []).map((cell) => cell.trim().toLowerCase());
   const fields = names.map((name) => (Object.hasOwn(COLUMNS, name) ? COLUMNS[name] : ''));
   if (fields.includes('redirect_url')) {
-    const sources = parse(clean, separator).slice(1);
+    const sources = parseCsv(clean, separator).slice(1);
     const lines = clean.split(/\r?\n/);
     const rows = sources.map(({ line, cells }, i) => rowOf(fields, cells, line, lines.slice(line - 1, (sources[i + 1]?.line ?? lines.length + 1) - 1).join('\n').trimEnd()));
     return { rows, ignored: names.filter((name, i) => name && !fields[i]), header: head };
@@ -98,24 +98,24 @@ function partsOf(rows) {
 /** @type {Run | undefined} */
 let run;
 /** @type {ReturnType<typeof partsOf>} */
-let parts = [];
+let unsentParts = [];
 /** The rows that are not made. They are the draft, so that after a reload none is sent again that was made. @type {BulkRow[]} */
 let left = [];
 /** Which run it is: an answer to an earlier one changes nothing. */
 let turn = 0;
 /** The key whose links they are. @type {string | undefined} */
-let owner;
+let runOwner;
 /** @type {Set<() => void>} */
-const watchers = new Set();
-const warn = (event) => event.preventDefault();
+const runWatchers = new Set();
+const warnOfRun = (event) => event.preventDefault();
 
 /** @param {Partial<Run>} changes */
 function change(changes) {
   if (!run) return;
   run = { ...run, ...changes };
-  removeEventListener('beforeunload', warn);
-  if (run.state !== 'done') addEventListener('beforeunload', warn);
-  for (const watcher of [...watchers]) watcher();
+  removeEventListener('beforeunload', warnOfRun);
+  if (run.state !== 'done') addEventListener('beforeunload', warnOfRun);
+  for (const watcher of [...runWatchers]) watcher();
 }
 
 /** @param {any} problem */
@@ -139,20 +139,20 @@ function take(rows, answers) {
 /** Rows that are not sent. @param {string} reason */
 function giveUp(reason) {
   const lost = { problem: { detail: 'sent without an answer: look in the list whether it is made' }, isUnknown: true };
-  for (const rest of parts) take(rest.rows, rest.rows.map(() => (rest.isUnknown ? lost : { problem: { detail: reason } })));
-  parts = [];
+  for (const rest of unsentParts) take(rest.rows, rest.rows.map(() => (rest.isUnknown ? lost : { problem: { detail: reason } })));
+  unsentParts = [];
 }
 
 const pause = (/** @type {number} */ ms) => new Promise((done) => setTimeout(done, ms));
 
 async function work() {
   const mine = turn;
-  while (parts.length && run?.state === 'running') {
-    const [part] = parts;
+  while (unsentParts.length && run?.state === 'running') {
+    const [part] = unsentParts;
     try {
       const answer = await api.bulk(`{"links":[${part.rows.map(({ body }) => body).join(',')}]}`, part.key);
       if (turn !== mine) return;
-      parts.shift();
+      unsentParts.shift();
       take(part.rows, answer.results);
       if (!answer.results.at(-1)?.problem?.type?.endsWith(':link-quota-exceeded')) continue;
       giveUp('not sent: the monthly limit of links is reached');
@@ -180,19 +180,19 @@ export const bulk = {
   },
   /** @param {() => void} watcher */
   watch(watcher) {
-    watchers.add(watcher);
+    runWatchers.add(watcher);
     return () => {
-      watchers.delete(watcher);
+      runWatchers.delete(watcher);
     };
   },
   /** @param {BulkRow[]} rows @param {string} header */
   start(rows, header) {
     const bad = rows.filter(({ fault }) => fault);
     const good = rows.filter(({ fault }) => !fault);
-    parts = partsOf(good);
+    unsentParts = partsOf(good);
     left = rows;
     turn += 1;
-    owner = session.self?.key_id;
+    runOwner = session.self?.key_id;
     run = {
       state: 'running', total: rows.length, made: 0, failed: bad.length, header,
       results: bad.map((row) => ({ row, ok: false, short_url: '', reason: row.fault ?? '' })),
@@ -209,23 +209,23 @@ export const bulk = {
   /** Ends it after the call that is under way. */
   stop() {
     const isSending = run?.state === 'running';
-    const sent = isSending ? parts.splice(0, 1) : [];
+    const sent = isSending ? unsentParts.splice(0, 1) : [];
     giveUp('not sent: you stopped it');
-    parts = sent;
+    unsentParts = sent;
     if (!isSending) change({ state: 'done', error: undefined });
   },
   close() {
     turn += 1;
-    parts = [];
+    unsentParts = [];
     change({ state: 'done' });
     run = undefined;
-    for (const watcher of [...watchers]) watcher();
+    for (const watcher of [...runWatchers]) watcher();
   },
 };
 
 addEventListener('online', () => run?.state === 'stopped' && run.error?.isOffline && bulk.resume());
 // Signed in again: on with it. Another key must make none of these links.
 session.watch(() => {
-  if (run && !session.isStill(owner)) bulk.close();
+  if (run && !session.isStill(runOwner)) bulk.close();
   else if (run?.state === 'stopped' && run.error?.status === 401 && session.key && !session.ended) bulk.resume();
 });

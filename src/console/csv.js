@@ -1,7 +1,7 @@
 // Lists that people paste, and tables to take away.
 
 /** RFC 4180, with commas, semicolons or tabs. @param {string} text @param {string} separator @returns {{line: number, cells: string[]}[]} */
-export function parse(text, separator) {
+export function parseCsv(text, separator) {
   const rows = [];
   let line = 1;
   let row = { line, cells: [''] };

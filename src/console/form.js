@@ -17,7 +17,7 @@ const STATUSES = [['302', '302 Found (default)'], ['301', '301 Moved Permanently
 /** @typedef {{form: Record<string, any>, set: (name: string, value: any) => void, error: any, has: (name: string) => boolean}} FormProps */
 
 /** @param {FormProps & {name: string, label: string, hint?: any, type?: string, area?: number, [more: string]: any}} props */
-export function Text({ form, set, error, has, name, label, hint, type = 'text', area, optional, ...rest }) {
+export function TextField({ form, set, error, has, name, label, hint, type = 'text', area, optional, ...rest }) {
   if (!has(name)) return null;
   const onInput = (event) => set(name, event.target.value);
   return html`
@@ -41,23 +41,23 @@ const code = { class: 'mono', spellcheck: false, autocapitalize: 'off' };
 /** @type {Record<string, (props: FormProps) => any>} */
 const GROUP_FIELDS = {
   Time: (props) => html`
-    <${Text} ...${props} ...${local} name="not_before" label="Starts" hint=${`Your time (${zone}). Until then the link is answered 404.`} />
-    <${Text} ...${props} ...${local} name="expires_at" label="Ends" hint=${`Your time (${zone}). No click counts from then on.`} />
-    <${Text} ...${props} name="fallback_url" label="Afterwards leads to" inputmode="url" hint="Where visitors go once the link has ended. Empty: an error page." />
+    <${TextField} ...${props} ...${local} name="not_before" label="Starts" hint=${`Your time (${zone}). Until then the link is answered 404.`} />
+    <${TextField} ...${props} ...${local} name="expires_at" label="Ends" hint=${`Your time (${zone}). No click counts from then on.`} />
+    <${TextField} ...${props} name="fallback_url" label="Afterwards leads to" inputmode="url" hint="Where visitors go once the link has ended. Empty: an error page." />
   `,
   Redirect: (props) => html`
     ${props.has('redirect_status') && html`<${Field} label="Status" hint="What browsers are told." error=${faultOf(props.error, 'redirect_status', props.form)}>
       ${(wiring) => html`<${Select} ...${wiring} options=${STATUSES} value=${props.form.redirect_status} onChange=${(value) => props.set('redirect_status', value)} />`}
     <//>`}
-    <${Text} ...${props} name="cache_seconds" label="Browsers may keep it for (seconds)" inputmode="numeric" hint="0: each visit is counted. Visits from a browser’s cache are not." />
+    <${TextField} ...${props} name="cache_seconds" label="Browsers may keep it for (seconds)" inputmode="numeric" hint="0: each visit is counted. Visits from a browser’s cache are not." />
   `,
   'Webhooks and data': (props) => html`
-    <${Text} ...${props} ...${code} name="webhooks" label="Webhooks" area=${3} placeholder="https://hooks.example.com/clicks" hint="One URL per line, at most 10. Each click is posted there, signed." />
-    <${Text} ...${props} ...${code} name="data" label="Data" area=${3} placeholder=${'{"campaign": "autumn"}'} hint="A JSON object of at most 10 KB, sent to the webhooks with each click." />
+    <${TextField} ...${props} ...${code} name="webhooks" label="Webhooks" area=${3} placeholder="https://hooks.example.com/clicks" hint="One URL per line, at most 10. Each click is posted there, signed." />
+    <${TextField} ...${props} ...${code} name="data" label="Data" area=${3} placeholder=${'{"campaign": "autumn"}'} hint="A JSON object of at most 10 KB, sent to the webhooks with each click." />
     <${Flag} ...${props} name="skip_bots">No webhooks for clicks of bots<//>
   `,
   'Notes and more': (props) => html`
-    <${Text} ...${props} name="notes" label="Notes" area=${3} hint="For people. At most 2,000 characters." />
+    <${TextField} ...${props} name="notes" label="Notes" area=${3} hint="For people. At most 2,000 characters." />
     <div>
       <${Flag} ...${props} name="preview">The address with a “+” at its end shows where it leads<//>
       <${Flag} ...${props} name="archived">Archived: left out of lists, still redirects<//>
@@ -84,8 +84,8 @@ function Group({ title, names, ...props }) {
 /** All fields beside the target and the name. @param {FormProps} props */
 export const Options = (props) => html`
   <div class="two">
-    <${Text} ...${props} name="title" label="Title" optional />
-    <${Text} ...${props} name="tags" label="Tags" optional placeholder="mail, autumn" hint="Separated by commas." />
+    <${TextField} ...${props} name="title" label="Title" optional />
+    <${TextField} ...${props} name="tags" label="Tags" optional placeholder="mail, autumn" hint="Separated by commas." />
   </div>
   <div class="groups">
     ${GROUPS.map(([title, names]) => names.some(props.has) && html`<${Group} key=${title} title=${title} names=${names} ...${props} />`)}

@@ -48,7 +48,7 @@ const Account = ({ self }) => html`
 `;
 
 /** @param {{path: string[], query: URLSearchParams}} route */
-function screen({ path, query }) {
+function screenOf({ path, query }) {
   const [first = 'links', id, tab] = path;
   if (first === 'links' && id && (tab === undefined || tab === 'webhooks')) return ['links', html`<${Link} key=${id} id=${id} tab=${tab} query=${query} />`];
   if (first === 'links' && !id) return ['links', html`<${Links} query=${query} />`];
@@ -92,7 +92,7 @@ function Console() {
     scrollTo(0, 0);
   }, [place]);
   if (!self) return html`<main class="page">${error ? html`<${Fault} error=${error} onRetry=${reload} />` : html`<${Skeleton} />`}</main>`;
-  const [section, content] = screen(route);
+  const [section, content] = screenOf(route);
   const tab = (name, text) => html`<a href=${href([name])} aria-current=${section === name ? 'page' : undefined}>${text}</a>`;
   return html`
     <button type="button" class="skip" onClick=${() => main.current.focus()}>Skip to content</button>

@@ -10,7 +10,7 @@ function decoded(text) {
   }
 }
 
-function parse() {
+function currentRoute() {
   const [path, query = ''] = location.hash.replace(/^#\/?/, '').split('?');
   return { path: path.split('/').filter(Boolean).map(decoded), query: new URLSearchParams(query) };
 }
@@ -35,14 +35,14 @@ export function go(path, query, { replace = false } = {}) {
 
 /** Changes the query of the address as it is now. @param {Record<string, unknown>} changes */
 export function refine(changes) {
-  const { path, query } = parse();
+  const { path, query } = currentRoute();
   go(path, { ...Object.fromEntries(query), ...changes }, { replace: true });
 }
 
 export function useRoute() {
-  const [route, setRoute] = useState(parse);
+  const [route, setRoute] = useState(currentRoute);
   useLayoutEffect(() => {
-    const changed = () => setRoute(parse());
+    const changed = () => setRoute(currentRoute());
     addEventListener('hashchange', changed);
     return () => removeEventListener('hashchange', changed);
   }, []);

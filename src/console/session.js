@@ -37,7 +37,7 @@ function storedSelf() {
 
 let key = readSlot(KEY_SLOT);
 // Without a key it is that of the last session, whose drafts are still here.
-let self = storedSelf();
+let keyRecord = storedSelf();
 let ended = false;
 
 function changed() {
@@ -50,7 +50,7 @@ export const session = {
   },
   /** The record of the key, as last seen. */
   get self() {
-    return self;
+    return keyRecord;
   },
   /** Whether the key was accepted before, and is not any more. */
   get ended() {
@@ -58,7 +58,7 @@ export const session = {
   },
   /** @param {string} secret @param {KeyRecord} record */
   open(secret, record) {
-    [key, self, ended] = [secret, record, false];
+    [key, keyRecord, ended] = [secret, record, false];
     writeSlot(KEY_SLOT, secret);
     writeSlot(SELF_SLOT, JSON.stringify(record));
     changed();
@@ -66,7 +66,7 @@ export const session = {
   /** @param {KeyRecord} record */
   update(record) {
     if (!key) return;
-    self = record;
+    keyRecord = record;
     writeSlot(SELF_SLOT, JSON.stringify(record));
     changed();
   },
@@ -78,13 +78,13 @@ export const session = {
     changed();
   },
   close() {
-    [key, self, ended] = [null, null, false];
+    [key, keyRecord, ended] = [null, null, false];
     writeSlot(KEY_SLOT, null);
     writeSlot(SELF_SLOT, null);
     changed();
   },
   /** Whether it is still the session of this key. @param {string | undefined} owner */
-  isStill: (owner) => key !== null && self?.key_id === owner,
+  isStill: (owner) => key !== null && keyRecord?.key_id === owner,
   /** @param {() => void} watcher */
   watch(watcher) {
     watchers.add(watcher);
@@ -93,9 +93,9 @@ export const session = {
     };
   },
   /** @param {string} scope */
-  may: (scope) => self?.scopes.includes(scope) ?? false,
+  may: (scope) => keyRecord?.scopes.includes(scope) ?? false,
   /** Only the root key has no creator and this name; the server decides all the same. */
   get isRoot() {
-    return self?.name === 'root' && self.created_by === null;
+    return keyRecord?.name === 'root' && keyRecord.created_by === null;
   },
 };

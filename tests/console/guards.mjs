@@ -2,7 +2,7 @@
 import { get as httpGet } from 'node:http';
 import { Script } from 'node:vm';
 import { gunzipSync } from 'node:zlib';
-import { PROGRAM, assert, assertOwnTime, axe, dialog, is, open, screen, test, until } from './common.mjs';
+import { PROGRAM, assert, assertOwnTime, axe, dialog, is, open, screen, test, theBrowser, until } from './common.mjs';
 import { ALL_HEADERS, PAGE_HEADERS, scripts, source } from './files.mjs';
 import { start } from './server.mjs';
 
@@ -95,9 +95,26 @@ test('the scripts have the form that the program joins them by', () => {
       if (line.startsWith('import ')) assert.match(line, /^import (\w+|\{[^}]+\}) from '\.[^']+';$/, path);
       if (line.startsWith('export ')) assert.match(line, /^export (\{.+\};|(const|class|function|async function) \w+)/, path);
     }
-    // Lines that begin like a comment are left out: none may be the text of a template, which another backtick would break.
-    const marked = lines.map((line) => line.replace(/^import .*|^export (\{.*|)/, '').replace(/^(\s*(?:\/\/|\/\*\*))/, '$1 ` '));
+    // Lines that begin like a comment, and types, are left out: none may be the text of a template, which another backtick would break.
+    const marked = lines.map((line) => line.replace(/^import .*|^export (\{.*|)/, '').replace(/^\s*(?:\/\/|\/\*\*)|\/\*\* @type/g, '$& ` '));
     assert.doesNotThrow(() => new Script(marked.join('\n')), path);
+  }
+});
+
+test('no two scripts declare the same name, nor one that the browser has: joined they are one scope', async () => {
+  const declared = scripts().filter((path) => path !== 'theme.js').flatMap((path) =>
+    source(path).split('\n').flatMap((line) => {
+      const declaration = /^(?:export )?(?:async )?(?:const|let|function|class) (\[[^\]]*\]|\{[^}]*\}|\w+)/.exec(line);
+      return declaration ? declaration[1].match(/\w+/g).map((name) => ({ name, path })) : [];
+    }));
+  assert.ok(declared.length > 250, String(declared.length));
+  const names = declared.map(({ name }) => name);
+  assert.deepEqual(declared.filter(({ name }) => names.indexOf(name) !== names.lastIndexOf(name)), []);
+  const page = await (await theBrowser()).newPage();
+  try {
+    assert.deepEqual(await page.evaluate((all) => all.filter((name) => name in globalThis), names), []);
+  } finally {
+    await page.close();
   }
 });
 

@@ -27,8 +27,8 @@ test('JSON keeps its numbers and the order of its members', async () => {
 });
 
 test('CSV is read with quotes and written without formulas', async () => {
-  const { parse, table } = await module('csv.js');
-  assert.deepEqual(parse('a,"b ""c""\nd"\r\n\r\ne,f', ','), [{ line: 1, cells: ['a', 'b "c"\nd'] }, { line: 4, cells: ['e', 'f'] }]);
+  const { parseCsv, table } = await module('csv.js');
+  assert.deepEqual(parseCsv('a,"b ""c""\nd"\r\n\r\ne,f', ','), [{ line: 1, cells: ['a', 'b "c"\nd'] }, { line: 4, cells: ['e', 'f'] }]);
   assert.equal(table([['=1+1', 'a,b', null, 3]]), "'=1+1,\"a,b\",,3\r\n");
 });
 

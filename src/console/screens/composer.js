@@ -3,7 +3,7 @@ import { html, useLayoutEffect, useRef, useState } from '../html.js';
 import { api, freshKey } from '../api.js';
 import { once, useDraft } from '../drafts.js';
 import { BLANK, creation, faultOf } from '../fields.js';
-import { FormFault, Options, readable, Text, useFirstFault } from '../form.js';
+import { FormFault, Options, readable, TextField, useFirstFault } from '../form.js';
 import { useAction } from '../load.js';
 import { href } from '../router.js';
 import { bare } from '../format.js';
@@ -77,7 +77,7 @@ export function Composer({ onMade }) {
         <details class="options" ref=${options} key=${`o${round}`} open=${hasOptions.current}>
           <summary><${Icon} name="down" />Own name, title, expiry, webhooks and more</summary>
           <div class="two">
-            <${Text} ...${props} name="slug" label="Own name" optional class="mono" spellcheck=${false} autocapitalize="off" placeholder="autumn-sale" hint="Letters, digits, - and _; case matters. Empty: 7 random characters." />
+            <${TextField} ...${props} name="slug" label="Own name" optional class="mono" spellcheck=${false} autocapitalize="off" placeholder="autumn-sale" hint="Letters, digits, - and _; case matters. Empty: 7 random characters." />
           </div>
           <${Options} ...${props} />
         </details>

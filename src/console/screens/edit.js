@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from '../html.js';
 import { api } from '../api.js';
 import { drafts, once } from '../drafts.js';
 import { areSame, differences, formOf, labelOfField, patch } from '../fields.js';
-import { FormFault, Options, readable, Text, useFirstFault } from '../form.js';
+import { FormFault, Options, readable, TextField, useFirstFault } from '../form.js';
 import { useAction } from '../load.js';
 import { number } from '../format.js';
 import { Button, Confirm, Dialog, Fault, Field, ShortLink, Skeleton, Submit, Tabs } from '../ui.js';
@@ -131,7 +131,7 @@ function EditForm({ link, close, onSaved }) {
     <form onSubmit=${submit} ref=${box} novalidate>
       ${theirs ? html`<${Conflict} before=${before} theirs=${formOf(theirs)} mine=${form} chosen=${chosen} choose=${(name, side) => setChosen({ ...chosen, [name]: side })} />` : html`
         ${kept.current && html`<p class="note" role="status">Your edits from before are here again. <button type="button" class="plain" onClick=${() => { kept.current = undefined; change({}); }}>Discard them</button></p>`}
-        <${Text} ...${props} name="redirect_url" label="Leads to" area=${2} inputmode="url" hint="In force within 2 seconds, everywhere." />
+        <${TextField} ...${props} name="redirect_url" label="Leads to" area=${2} inputmode="url" hint="In force within 2 seconds, everywhere." />
         <${Options} ...${props} />
       `}
       <${FormFault} error=${save.error} has=${has} />

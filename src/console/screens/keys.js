@@ -181,18 +181,18 @@ function Revoke({ one, onClose, onDone }) {
 /** Secrets that nobody has confirmed yet. In memory alone, so that a change of screens loses none. @type {any[]} */
 let unconfirmed = [];
 /** The key that made them. @type {string | undefined} */
-let owner;
-const warn = (event) => event.preventDefault();
+let secretsOwner;
+const warnOfSecrets = (event) => event.preventDefault();
 
 /** @param {any[]} next */
 function setUnconfirmed(next) {
   unconfirmed = next;
-  owner = session.self?.key_id;
-  removeEventListener('beforeunload', warn);
-  if (next.length) addEventListener('beforeunload', warn);
+  secretsOwner = session.self?.key_id;
+  removeEventListener('beforeunload', warnOfSecrets);
+  if (next.length) addEventListener('beforeunload', warnOfSecrets);
 }
 
-session.watch(() => unconfirmed.length && !session.isStill(owner) && setUnconfirmed([]));
+session.watch(() => unconfirmed.length && !session.isStill(secretsOwner) && setUnconfirmed([]));
 
 /** @param {{made: any, onDone: () => void}} props */
 const Once = ({ made, onDone }) => html`

@@ -23,12 +23,12 @@ export const Marks = ({ link }) => html`
   ${!link.tracked && html`<${Pill}>not tracked<//>`}
 `;
 
-const NAMES = ['q', 'archived', 'state', 'order', 'tag', 'slug_prefix', 'target', 'created_from', 'created_until', 'has_webhooks', 'key_id'];
-const FILTERS = NAMES.slice(2);
+const PARAMETERS = ['q', 'archived', 'state', 'order', 'tag', 'slug_prefix', 'target', 'created_from', 'created_until', 'has_webhooks', 'key_id'];
+const FILTERS = PARAMETERS.slice(2);
 
 /** The filters as the API takes them. @param {URLSearchParams} query */
 function asked(query) {
-  const found = Object.fromEntries(NAMES.map((name) => [name, query.get(name) ?? '']));
+  const found = Object.fromEntries(PARAMETERS.map((name) => [name, query.get(name) ?? '']));
   for (const name of ['created_from', 'created_until']) {
     // The times that are shown are the browser's, too.
     const begin = new Date(`${found[name]}T00:00`);

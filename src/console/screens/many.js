@@ -1,6 +1,6 @@
 // Many links at once.
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
-import { bulk, read } from '../bulk.js';
+import { bulk, readRows } from '../bulk.js';
 import { save, table } from '../csv.js';
 import { drafts, useDraft } from '../drafts.js';
 import { useCountdown } from '../load.js';
@@ -10,7 +10,7 @@ import { Button, Empty, Fault, Field, Seconds, Theirs } from '../ui.js';
 
 const FEW = 200;
 /** A larger file would keep the browser busy for long. */
-const MOST_BYTES = 5_000_000;
+const MOST_FILE_BYTES = 5_000_000;
 
 function useRun() {
   const [run, setRun] = useState(bulk.run);
@@ -66,13 +66,13 @@ function Compose() {
   const [text, setText] = useDraft('many', '');
   const [fault, setFault] = useState('');
   const [replaced, setReplaced] = useState('');
-  const { rows, ignored, header } = read(text);
+  const { rows, ignored, header } = readRows(text);
   const bad = rows.filter((row) => row.fault);
   const open = async (event) => {
     const [file] = event.target.files;
     event.target.value = '';
     if (!file) return;
-    if (file.size > MOST_BYTES) return setFault(`${file.name} has more than ${number(MOST_BYTES / 1_000_000)} MB: open it in parts`);
+    if (file.size > MOST_FILE_BYTES) return setFault(`${file.name} has more than ${number(MOST_FILE_BYTES / 1_000_000)} MB: open it in parts`);
     const read = await file.text();
     setReplaced(text.trim() && text !== read ? text : '');
     setFault('');

@@ -5,7 +5,7 @@ import { session } from '../session.js';
 import { Field, Icon, Submit } from '../ui.js';
 
 /** @param {any} error */
-function reasonOf(error) {
+function refusalOf(error) {
   if (error.status === 401) return 'this key is not accepted: it is unknown, expired or revoked';
   if (error.slug === 'rate-limited') return 'too many attempts from this address';
   return error.detail ?? 'the service can’t be reached';
@@ -43,7 +43,7 @@ function KeyForm({ previous }) {
   };
   return html`
     <form onSubmit=${submit} novalidate>
-      <${Field} label="API key" error=${fault && reasonOf(fault)}>
+      <${Field} label="API key" error=${fault && refusalOf(fault)}>
         ${(wiring) => html`
           <div class="with-button">
             <input ...${wiring} ref=${field} class="mono" type=${shown ? 'text' : 'password'} name="key" autocomplete="off" autocapitalize="off" spellcheck=${false}

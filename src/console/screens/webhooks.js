@@ -8,7 +8,7 @@ import { Button, Choice, Dialog, Empty, Fault, Field, More, Pill, Select, Skelet
 
 /** @type {Record<string, string>} */
 const KINDS = { delivered: 'ok', failed: 'bad', pending: 'warn' };
-const STATUSES = [['', 'All'], ['failed', 'Failed'], ['pending', 'Pending'], ['delivered', 'Delivered']];
+const DELIVERY_STATUSES = [['', 'All'], ['failed', 'Failed'], ['pending', 'Pending'], ['delivered', 'Delivered']];
 
 /** @param {{result: any}} props */
 const Tested = ({ result }) => html`
@@ -100,10 +100,10 @@ const Deliveries = ({ rows, mayAct, busy, onReplay }) => html`
   </table>
 `;
 
-const POLL_MS = 3000;
+const LOOK_MS = 3000;
 
 /** How many deliveries a page has, and how many one call can read. */
-const [PAGE, MOST_ROWS] = [25, 100];
+const [PAGE, MOST_READ] = [25, 100];
 
 /** @param {{link: import('../api.js').LinkRecord, query: URLSearchParams}} props */
 export function Webhooks({ link, query }) {
@@ -116,7 +116,7 @@ export function Webhooks({ link, query }) {
   const limit = useRef(PAGE);
   const list = useLoad(async (signal) => ({ ...(await api.deliveries(id, { status, limit: limit.current }, signal)), of: status }), [id, status, link.revision]);
   const shown = list.data?.of === status ? list.data.deliveries.length : 0;
-  limit.current = Math.min(MOST_ROWS, Math.max(PAGE, shown));
+  limit.current = Math.min(MOST_READ, Math.max(PAGE, shown));
   const more = useAction(async () => {
     const cursor = list.data?.next_cursor;
     const page = await api.deliveries(id, { status, limit: PAGE, cursor });
@@ -135,11 +135,11 @@ export function Webhooks({ link, query }) {
     list.reload();
   });
   // More rows than one call reads are read again by hand alone.
-  const hasPending = shown <= MOST_ROWS && list.data?.deliveries.some((one) => one.status === 'pending');
+  const hasPending = shown <= MOST_READ && list.data?.deliveries.some((one) => one.status === 'pending');
   useEffect(() => {
     if (!hasPending) return undefined;
     const look = () => document.hidden || list.reload();
-    const timer = setTimeout(look, POLL_MS);
+    const timer = setTimeout(look, LOOK_MS);
     document.addEventListener('visibilitychange', look);
     return () => {
       clearTimeout(timer);
@@ -164,7 +164,7 @@ export function Webhooks({ link, query }) {
     <section class="panel" aria-labelledby="deliveries-title">
       <header class="tools">
         <h2 id="deliveries-title" tabindex="-1">Deliveries</h2>
-        <${Choice} label="Which deliveries" path=${['links', id, 'webhooks']} query=${query} name="deliveries" value=${status} options=${STATUSES} />
+        <${Choice} label="Which deliveries" path=${['links', id, 'webhooks']} query=${query} name="deliveries" value=${status} options=${DELIVERY_STATUSES} />
         ${mayAct && html`<${Button} icon="turn" onClick=${() => setReplaying(true)}>Replay…<//>`}
         <${Button} onClick=${list.reload}>Refresh<//>
       </header>

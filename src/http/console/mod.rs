@@ -179,10 +179,10 @@ mod tests {
     }
 
     #[test]
-    fn all_files_together_are_smaller_than_60_kib() {
+    fn all_files_together_are_smaller_than_60_000_bytes() {
         let files = PreparedFiles::prepare();
         let size: usize = files.assets.iter().map(|(_, file)| file.gzip.len()).sum::<usize>() + files.page.gzip.len();
-        assert!(size < 60 * 1024, "{size}");
+        assert!(size < 60_000, "{size}");
     }
 
     #[test]
