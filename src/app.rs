@@ -108,6 +108,8 @@ pub enum StartError {
     ClusterStore(#[from] OpenError),
     #[error(transparent)]
     Transfer(#[from] TransferError),
+    #[error("--lost-node is for clusters: the store is embedded")]
+    LostNodeOfEmbeddedStore,
     #[error(transparent)]
     RootKey(#[from] RootKeyError),
     #[error(transparent)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use uuid::Uuid;
 
 /// The parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq, Parser)]
@@ -31,6 +32,10 @@ pub enum Command {
     Export {
         /// Output file. An interrupted export resumes.
         file: PathBuf,
+        /// Export a cluster although this node, whose data directory is lost, has not stopped in order. Of its last batch
+        /// of hits some counts may be exported, and others not. May be given several times.
+        #[arg(long = "lost-node", value_name = "ID")]
+        lost_nodes: Vec<Uuid>,
     },
     /// Import FILE into the store, which must be empty. If a record is invalid, nothing is imported.
     Import {
@@ -74,7 +79,11 @@ mod tests {
             (&["serve"], Command::Serve),
             (&["check-config"], Command::CheckConfig),
             (&["migrate"], Command::Migrate),
-            (&["export", "a.jsonl"], Command::Export { file: "a.jsonl".into() }),
+            (&["export", "a.jsonl"], Command::Export { file: "a.jsonl".into(), lost_nodes: Vec::new() }),
+            (
+                &["export", "--lost-node", "00000000-0000-0000-0000-000000000007", "a.jsonl"],
+                Command::Export { file: "a.jsonl".into(), lost_nodes: vec![Uuid::from_u128(7)] },
+            ),
             (&["import", "a.jsonl"], Command::Import { file: "a.jsonl".into() }),
             (&["healthcheck"], Command::Healthcheck),
             (&["openapi"], Command::Openapi),

@@ -17,6 +17,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::level_filters::LevelFilter;
+use uuid::Uuid;
 
 /// Chosen by measuring webhook delivery, where the system's allocator took a sixth of the CPU time: mimalloc takes
 /// half of that, and returns memory after a backlog. Hot redirects, which allocate almost nothing, and creations cost
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
     match command {
         Command::CheckConfig => check_config(&config, output),
         Command::Migrate => migrate(&config, output),
-        Command::Export { file } => export(&config, &file, output),
+        Command::Export { file, lost_nodes } => export(&config, &file, &lost_nodes, output),
         Command::Import { file } => import(&config, &file, output),
         Command::Healthcheck => healthcheck(&config, output),
         Command::Openapi => print(&app::api_document(&config)),
@@ -120,9 +121,9 @@ fn migrate(config: &Config, output: CommandOutput) -> ExitCode {
     }
 }
 
-fn export(config: &Config, file: &Path, output: CommandOutput) -> ExitCode {
+fn export(config: &Config, file: &Path, lost_nodes: &[Uuid], output: CommandOutput) -> ExitCode {
     log_for_collectors(config, output);
-    match actix_web::rt::System::new().block_on(app::export(config, file)) {
+    match actix_web::rt::System::new().block_on(app::export(config, file, lost_nodes)) {
         Ok(exported) => {
             if exported.leaves_deliveries {
                 output.warn("webhook deliveries are pending: they are not exported and remain in this store");

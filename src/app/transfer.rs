@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use futures_util::future::LocalBoxFuture;
+use uuid::Uuid;
 
 use super::{StartError, master_key, opening};
 use crate::clock::Clock;
 use crate::config::{Config, StoreKind};
+use crate::domain::hit::NodeId;
 use crate::store::Lifecycle;
 use crate::transfer::{self, Counts, Imported};
 
@@ -22,17 +24,22 @@ pub struct Exported {
     pub has_master_key: bool,
 }
 
-/// Exports everything except deliveries to a file.
-pub fn export<'a>(config: &'a Config, path: &'a Path) -> LocalBoxFuture<'a, Result<Exported, StartError>> {
-    Box::pin(export_into(config, path))
+/// Exports everything except deliveries to a file. `lost_nodes`: ids of nodes of a cluster whose data directories are lost.
+pub fn export<'a>(
+    config: &'a Config,
+    path: &'a Path,
+    lost_nodes: &'a [Uuid],
+) -> LocalBoxFuture<'a, Result<Exported, StartError>> {
+    Box::pin(export_into(config, path, lost_nodes))
 }
 
-async fn export_into(config: &Config, path: &Path) -> Result<Exported, StartError> {
+async fn export_into(config: &Config, path: &Path, lost_nodes: &[Uuid]) -> Result<Exported, StartError> {
     use crate::store::CountStore;
     use crate::store::transfer::ExportSource;
 
     let now = Clock::system().now();
     match config.store.kind {
+        StoreKind::Embedded if !lost_nodes.is_empty() => Err(StartError::LostNodeOfEmbeddedStore),
         StoreKind::Embedded => {
             let opening::StoreToExport { store, has_master_key } = opening::embedded_to_export(config)?;
             let leaves_deliveries = store.has_pending_deliveries().await?;
@@ -43,6 +50,7 @@ async fn export_into(config: &Config, path: &Path) -> Result<Exported, StartErro
         }
         StoreKind::Scylla => {
             let opening::StoreToExport { store, has_master_key } = opening::cluster_to_export(config).await?;
+            let store = store.without_nodes(lost_nodes.iter().copied().map(NodeId).collect());
             let leaves_deliveries = store.has_pending_deliveries().await?;
             // Those of this node, if it has its data directory here. Where another one has begun a batch, the export fails.
             let uncounted_hits = opening::uncounted_hits(config, async |node| store.hit_cursor(node).await).await;

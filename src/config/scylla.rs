@@ -175,8 +175,7 @@ impl fmt::Display for CqlNode {
     }
 }
 
-const KEYSPACE: &str =
-    "a keyspace's name: a lowercase letter, then at most 47 lowercase letters, digits and underscores";
+const KEYSPACE: &str = "a keyspace's name: a lowercase letter, then at most 47 lowercase letters, digits and underscores, not beginning with system";
 
 /// A name that needs no quotes in CQL and is not a system keyspace.
 fn keyspace(text: &str) -> Option<String> {

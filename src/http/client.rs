@@ -87,9 +87,11 @@ fn first_untrusted<'a>(
 /// It reads from the right, so that an unclosed quote from a client can't hide what the proxy appended. For a
 /// well-formed list, the elements are the same as read from the left.
 fn from_right(list: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    // Nearly all lists have one address. Looked at once: a list may have as many elements as bytes.
+    let is_single = !list.iter().any(|&byte| byte == separator || byte == b'"');
     let mut rest = Some(list);
     std::iter::from_fn(move || {
-        let (left, part) = split_last(rest?, separator);
+        let (left, part) = if is_single { (None, rest?) } else { split_last(rest?, separator) };
         rest = left;
         Some(trim(part))
     })
@@ -97,10 +99,6 @@ fn from_right(list: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
 
 /// The text before and after the last separator outside of quotes.
 fn split_last(list: &[u8], separator: u8) -> (Option<&[u8]>, &[u8]) {
-    // Nearly all lists have one address.
-    if !list.iter().any(|&byte| byte == separator || byte == b'"') {
-        return (None, list);
-    }
     let mut quoted = false;
     for (at, &byte) in list.iter().enumerate().rev() {
         if byte == b'"' && !(quoted && is_escaped(list, at)) {

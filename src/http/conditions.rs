@@ -1,4 +1,4 @@
-//! The conditions of a request that changes a link: `If-Match` and `If-None-Match` (RFC 9110, section 13.1).
+//! The conditions of a request: `If-Match` and `If-None-Match` (RFC 9110, section 13.1).
 
 use actix_http::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 
@@ -87,6 +87,16 @@ impl Tags {
     }
 }
 
+/// Whether the client has this content already: `If-None-Match` has its entity tag, compared weakly, or is `*`. `etag` is without
+/// `W/`. A field that can't be read has none.
+pub fn is_known_to_client(headers: &HeaderMap, etag: &str) -> bool {
+    match Tags::of(headers, IF_NONE_MATCH, Tags::Listed(Vec::new())) {
+        None => false,
+        Some(Tags::Any) => true,
+        Some(Tags::Listed(tags)) => tags.iter().any(|tag| tag.text == etag),
+    }
+}
+
 /// The entity tags of a list; `None` if it is not a list of them.
 fn listed(mut text: &str) -> Option<Vec<EntityTag>> {
     let mut tags = Vec::new();
@@ -148,6 +158,26 @@ mod tests {
             assert_eq!(passes(&IF_MATCH, lines), (false, false), "{lines:?}");
         }
         assert_eq!(passes(&IF_MATCH, &[]), (true, true));
+    }
+
+    #[test]
+    fn content_is_known_by_any_of_the_listed_tags() {
+        for (line, is_known) in [
+            ("\"a\"", true),
+            ("W/\"a\"", true),
+            ("\"b\", \"a\"", true),
+            ("*", true),
+            ("\"b\"", false),
+            // Commas are a part of a tag.
+            ("\"b,*,\"", false),
+            ("W/W/\"a\"", false),
+            ("a", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append(IF_NONE_MATCH, HeaderValue::from_static(line));
+            assert_eq!(is_known_to_client(&headers, "\"a\""), is_known, "{line}");
+        }
+        assert!(!is_known_to_client(&HeaderMap::new(), "\"a\""));
     }
 
     #[test]

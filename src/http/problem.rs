@@ -355,7 +355,7 @@ impl From<AnalyticsError> for Problem {
         match error {
             AnalyticsError::Access(error) => error.into(),
             AnalyticsError::Untracked => {
-                Self::new(ProblemKind::UntrackedLink, "This link is untracked: its hits are not counted.")
+                Self::new(ProblemKind::UntrackedLink, "This link is untracked: it has no analytics.")
             }
         }
     }

@@ -208,9 +208,16 @@ impl JournalReader {
         };
         let next = match &mut open.reading {
             Reading::Live { log, .. } => log.next(&mut handle),
-            Reading::Old { scan, .. } => match scan.next(&mut self.recovery, &mut handle) {
+            Reading::Old { scan, before } => match scan.next(&mut self.recovery, &mut handle) {
                 Ok(Some(())) => LogStep::Record(()),
                 Ok(None) => LogStep::End,
+                // Nothing is wrong with the file. It is read again from its beginning; the cursor skips what was read.
+                Err(error) if is_short_of_resources(&error) => {
+                    self.recovery = *before;
+                    self.open = None;
+                    self.not_opened = Some(error);
+                    return ReadStep::CaughtUp;
+                }
                 Err(error) => return self.abandon(&error),
             },
         };

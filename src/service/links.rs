@@ -21,7 +21,7 @@ use crate::actors::key_shard::{KeyShards, NoteLinksCreated};
 use crate::cache::links::LinkCache;
 use crate::clock::Clock;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::{ApiKey, KeyId};
+use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, LinkName, NewLink, ShortId};
 use crate::domain::plan::Plans;
 use crate::domain::quota::MonthlyLimit;
@@ -104,7 +104,8 @@ impl LinkService {
         }
         if let Some(name) = new.slug {
             let (service, caller) = (self.clone(), Arc::clone(caller));
-            return RunToCompletion::new(|_| async move { service.create_named(&caller, &new, name).await }).await;
+            let work = async move { service.create_named(&caller, &new, name).await };
+            return RunToCompletion::writes_while_waiting(work).await;
         }
         let generation = self.cache.generation();
         let created = self.create_with_generated_id(caller, &new, ID_ATTEMPTS).await?;
@@ -116,7 +117,7 @@ impl LinkService {
     /// Creates a link with a slug. It is not inserted into the cache: the store settles its id and its revision.
     async fn create_named(&self, caller: &ApiKey, new: &NewLink, name: LinkName) -> Result<CreatedLink, CreateError> {
         let changing = self.cache.begin_change(name);
-        let created = self.create_named_with_generated_id(caller, new, name).await;
+        let created = self.create_named_with_generated_id(caller, new).await;
         match created {
             // It may be made later.
             Err(CreateError::Store(StoreError::Unavailable(_))) => changing.outcome_unknown(),
@@ -129,25 +130,18 @@ impl LinkService {
         &self,
         caller: &ApiKey,
         new: &NewLink,
-        name: LinkName,
     ) -> Result<Option<CreatedLink>, CreateError> {
-        let created = self.create_with_generated_id(caller, new, ID_ATTEMPTS_OF_SLUGS).await?;
-        if created.is_some() || !caller.is_root {
-            return Ok(created);
+        if !caller.is_root {
+            return self.create_with_generated_id(caller, new, ID_ATTEMPTS_OF_SLUGS).await;
         }
-        // The root key gets a name that is kept for another key, too.
-        let Some(keeper) = self.store.keep_name_for(name, caller.id).await? else { return Ok(None) };
-        let created = self.create_with_generated_id(caller, new, ID_ATTEMPTS_OF_SLUGS).await;
-        if !matches!(created, Ok(Some(_))) {
-            self.give_name_back(name, keeper).await;
-        }
-        created
-    }
-
-    /// Keeps a name for the key that it was kept for before.
-    async fn give_name_back(&self, name: LinkName, keeper: KeyId) {
-        if let Err(error) = self.store.keep_name_for(name, keeper).await {
-            tracing::warn!(%error, %name, key = %keeper, "a deleted link's name stays with the root key");
+        // Together with others: the root key gets names that are kept for other keys, too.
+        let CreatedLinks { mut links, links_created, limit } =
+            self.create_in_store(caller, std::iter::once(new)).await?;
+        match links.pop() {
+            // The store was asked, so the count is known.
+            Some(Ok(link)) => Ok(Some(CreatedLink { link, links_created: links_created.unwrap_or_default(), limit })),
+            Some(Err(CreateError::SlugTaken)) | None => Ok(None),
+            Some(Err(error)) => Err(error),
         }
     }
 

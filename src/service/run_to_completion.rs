@@ -24,6 +24,11 @@ impl<T: Send + 'static> RunToCompletion<T> {
         let (guard, caller) = CallerGuard::new();
         Self { work: Some(Box::pin(work(caller))), caller: Some(guard) }
     }
+
+    /// The same, but of its writes the embedded store begins none once the caller waits no longer.
+    pub fn writes_while_waiting(work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self::new(|caller| async move { caller.writes_while_waiting(work).await })
+    }
 }
 
 impl<T: Send + 'static> Future for RunToCompletion<T> {

@@ -31,6 +31,8 @@ pub struct NewLinks {
     /// For each link, further ids: if its generated id was used before, it gets the first of these that was not. May be
     /// shorter than `links`.
     pub spare_ids: Vec<Vec<ShortId>>,
+    /// Whether the links may also have names that are kept for other keys.
+    pub takes_kept_names: bool,
 }
 
 impl NewLinks {
@@ -146,10 +148,6 @@ pub trait LinkStore: Send + Sync + 'static {
     ///
     /// An error is of the whole call: then each link may have been created or not.
     async fn create_links(&self, new: NewLinks, limit: MonthlyLimit) -> Result<MadeLinks, StoreError>;
-
-    /// Keeps the name of a deleted link for another key: `to`. Returns for which key it was kept; `None` if a link has the
-    /// name or it is not kept.
-    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError>;
 
     /// The link with this name.
     async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError>;

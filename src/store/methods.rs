@@ -42,7 +42,6 @@ macro_rules! store_methods {
                 writes {
                     create_link(link: Link, limit: MonthlyLimit) -> Result<u64, CreateLinkError>;
                     create_links(new: NewLinks, limit: MonthlyLimit) -> Result<MadeLinks, StoreError>;
-                    keep_name_for(name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError>;
                     update_link(link: Link) -> Result<(), UpdateLinkError>;
                     delete_link(link: Link) -> Result<(), UpdateLinkError>;
                     remove_counts_of_deleted(before: Timestamp) -> Result<bool, StoreError>;

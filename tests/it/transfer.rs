@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use signpost::domain::breakdown::Dimension;
-use signpost::domain::hit::{HitBatch, HitSubject, OTHER_LABEL, ServedCount};
+use signpost::domain::hit::{HitBatch, HitSubject, NodeId, OTHER_LABEL, Position, ServedCount};
 use signpost::domain::link::Link;
 use signpost::domain::vault::Vault;
 use signpost::store::cql::migrate;
@@ -582,6 +582,36 @@ async fn imported_links_are_in_the_lists_of_a_cluster_which_is_exported_once_its
 }
 
 #[tokio::test]
+#[cfg_attr(not(cql_engine), ignore = "no CQL engine: needs Java 17 and Maven, or SIGNPOST_TEST_CQL_NODES")]
+async fn a_cluster_whose_node_is_lost_amid_a_batch_is_exported_where_that_node_is_named() {
+    let ground = Ground::new();
+    let keyspace = Keyspace::empty().await;
+    keyspace.migrate().await;
+    let out = ground.directory.path().join("out.jsonl");
+    let refusal = async |cluster: &ScyllaTransfer| export(cluster, &out, noon()).await.unwrap_err().to_string();
+    let open =
+        async |lost: NodeId| ScyllaTransfer::open(&keyspace.store_settings()).await.unwrap().without_nodes(vec![lost]);
+    let (gone, other) = (node(1), node(2));
+
+    // It holds its queue.
+    let store = keyspace.open_store(gone).await;
+    let refused = refusal(&open(other).await).await;
+    assert!(refused.contains(&format!("--lost-node {}", gone.0)), "{refused}");
+    open(gone).await.check_idle().await.unwrap();
+    store.close().await;
+
+    // Its queue is another node's, and its batch has no end.
+    let begun = format!("INSERT INTO hit_cursors (writer, begun, counted) VALUES ({}, 9, 4)", gone.0);
+    keyspace.session().await.query_unpaged(begun, ()).await.unwrap();
+    let refused = refusal(&open(other).await).await;
+    assert!(refused.contains(&format!("--lost-node {}", gone.0)), "{refused}");
+    let cluster = open(gone).await;
+    export(&cluster, &out, noon()).await.unwrap();
+    let cursors = cluster.read_page(Section::Cursors, None).await.unwrap().records;
+    assert_eq!(cursors, [Record::Cursor { writer: gone, counted: Position(9) }]);
+}
+
+#[tokio::test]
 async fn the_commands_carry_a_store_from_one_directory_to_another() {
     let ground = Ground::new();
     fill(ground.store("from/store")).await.close().await;
@@ -599,5 +629,7 @@ async fn the_commands_carry_a_store_from_one_directory_to_another() {
     assert!(again.code() == Some(0) && again.stdout.starts_with("Nothing to do"), "{again:?}");
     let nothing = run("nowhere", &["export", "other.jsonl"]);
     assert!(nothing.code() == Some(1) && !ground.directory.path().join("nowhere").exists(), "{nothing:?}");
+    let embedded = run("from", &["export", "--lost-node", "00000000-0000-0000-0000-000000000001", "other.jsonl"]);
+    assert!(embedded.code() == Some(1) && embedded.stderr.contains("the store is embedded"), "{embedded:?}");
     assert_eq!(all(&ground.store("to/store")).await, all(&ground.store("from/store")).await);
 }

@@ -54,7 +54,7 @@ impl Writes {
     }
 
     fn create(&mut self, links: Vec<Link>) {
-        let made = self.committed(|store| store.create_links(NewLinks { links, spare_ids: Vec::new() }, LIMIT));
+        let made = self.committed(|store| store.create_links(NewLinks { links, ..NewLinks::default() }, LIMIT));
         assert!(made.unwrap().links.iter().all(Result::is_ok));
     }
 }

@@ -131,7 +131,10 @@ impl QrOptions {
         let light = parse_or_default(parameters.light, Light::parse);
         // Two valid colours may lack contrast, which is reported together with an invalid `scale`.
         let clash = match (dark, light) {
-            (Ok(dark), Ok(light)) if !light.contrasts_with(dark) => Some(QrOptionError::Contrast),
+            (Ok(dark), Ok(light)) if !light.contrasts_with(dark) => {
+                let is_sent = parameters.light.is_some();
+                Some(if is_sent { QrOptionError::Contrast } else { QrOptionError::ContrastWithDefault })
+            }
             _ => None,
         };
         match (format, scale, dark, light, clash) {
@@ -186,6 +189,11 @@ pub enum QrOptionError {
          they must differ in brightness by at least 25 %"
     )]
     Contrast,
+    #[error(
+        "is too close to white, the default of `light`, for a scanner to tell them apart: \
+         they must differ in brightness by at least 25 %"
+    )]
+    ContrastWithDefault,
 }
 
 impl QrOptionError {
@@ -194,7 +202,7 @@ impl QrOptionError {
         match self {
             Self::Format => "format",
             Self::Scale => "scale",
-            Self::Dark => "dark",
+            Self::Dark | Self::ContrastWithDefault => "dark",
             Self::Light | Self::Contrast => "light",
         }
     }

@@ -62,7 +62,7 @@ pub struct ErrorRewritingStream {
     handlers: Handlers,
     /// Whether bytes have come since something was last written.
     unanswered: bool,
-    /// How often something was written; it wraps around.
+    /// How often something was written, or a request ended; it wraps around.
     answers: u64,
     settings: StreamSettings,
     stall: Stall,
@@ -189,6 +189,8 @@ impl ErrorRewritingStream {
     fn answered(&mut self) {
         if self.framing.is_whole() && self.handed_over.is_empty() && self.handlers.are_done_with(self.requests) {
             self.framing.answered();
+            // The next request has a time limit of its own.
+            self.answers = self.answers.wrapping_add(1);
             self.may_return =
                 self.keeps_alive == Some(true) && self.settings.fast_path.as_ref().is_some_and(Readiness::is_serving);
             let reader = self.reader.take();

@@ -125,7 +125,8 @@ pub static FULL: Endpoint = Endpoint {
         summary: "Full link analytics",
         description: "\
 Returns the counts of a link's hits to its owner and to the root key. A hit is counted within 2 s. Counts are exact: every
-request that is answered 302 is one hit, even if the service crashes right after the answer. Hits of bots and prefetches are
+`GET` that is redirected to the link's target is one hit, even if the service crashes right after the answer. A redirect to a
+fallback is none. Hits of bots and prefetches are
 among them, unless `bots` says otherwise.
 
 For a link that was created with `tracked: false`: 403 `untracked-link`.",

@@ -150,8 +150,8 @@ async fn create_once(
     };
     let respond: RespondToKey = Arc::new(|key| idempotency::kept(StatusCode::CREATED, &ReplayedKeyRecord::of(key)));
     let service = api.clone();
-    let created =
-        RunToCompletion::new(|_| async move { service.keys.create_once(&creator, once, new, respond).await }).await;
+    let create = async move { service.keys.create_once(&creator, once, new, respond).await };
+    let created = RunToCompletion::writes_while_waiting(create).await;
     let created = created.inspect_err(|error| count_refusal(api, error))?;
     Ok(match idempotency::done(api, created, |_| true)? {
         Ok(key) => HttpResponse::Created().json(IssuedKeyRecord::of(&key, None)),

@@ -6,8 +6,8 @@ use actix_web::http::header::{
 };
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::qr::is_known_to_client;
 use crate::http::Api;
+use crate::http::conditions::is_known_to_client;
 use crate::http::console::{ConsoleFile, ConsoleFiles};
 use crate::http::endpoint::{
     self, Content, Docs, Endpoint, Requirement, ResponseDoc, Tag, inline_shape, parameters, problem,
@@ -64,11 +64,12 @@ pub static PAGE: Endpoint = Endpoint {
 
 async fn page(api: web::Data<Api>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let (file, etag) = enabled(&api)?.page();
-    let mut response = if is_known_to_client(&request, etag.to_str().unwrap_or_default().trim_start_matches("W/")) {
-        with_headers(HttpResponse::NotModified().finish(), REVALIDATED)
-    } else {
-        answer(&request, file, REVALIDATED)
-    };
+    let mut response =
+        if is_known_to_client(request.headers(), etag.to_str().unwrap_or_default().trim_start_matches("W/")) {
+            with_headers(HttpResponse::NotModified().finish(), REVALIDATED)
+        } else {
+            answer(&request, file, REVALIDATED)
+        };
     let headers = response.headers_mut();
     headers.insert(ETAG, etag.clone());
     headers.insert(CONTENT_SECURITY_POLICY, POLICY);

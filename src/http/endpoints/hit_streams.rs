@@ -153,7 +153,7 @@ impl From<StreamError> for Problem {
         match error {
             StreamError::Access(error) => error.into(),
             StreamError::Untracked => {
-                Self::new(ProblemKind::UntrackedLink, "This link is untracked: its hits are not counted.")
+                Self::new(ProblemKind::UntrackedLink, "This link is untracked: it has no stream of hits.")
             }
             StreamError::TooMany => {
                 let detail =

@@ -66,7 +66,7 @@ pub static CREATE: Endpoint = Endpoint {
         id: "createShortlink",
         summary: "Create a shortlink",
         description: "\
-Creates a short link to `redirect_url`. Its `short_id` is `slug`, or a generated id. The link is on disk before it is returned.
+Creates a short link to `redirect_url`. Its `short_id` is `slug`, or a generated id. The link is stored durably before it is returned.
 
 A name belongs to one link. A `slug` that another link has is refused: 409 `slug-taken`. The name of a deleted link is kept
 for the key that had it, and can be used again by that key and by the root key: what is made then is another link, without

@@ -35,6 +35,7 @@ pub struct PreviewRecord<'a> {
     #[schema(format = "uri")]
     redirect_url: &'a str,
     /// Title of the link; `null` if it has none.
+    #[schema(required = true)]
     title: Option<&'a str>,
 }
 

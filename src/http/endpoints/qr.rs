@@ -1,6 +1,6 @@
 //! `GET /{short_id}/qr`.
 
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use utoipa::IntoParams;
 
@@ -8,6 +8,7 @@ use super::links::LINKS;
 use crate::domain::link::LinkName;
 use crate::domain::qr::{self, QrImage, QrOptions, QrParameters};
 use crate::http::Api;
+use crate::http::conditions::is_known_to_client;
 use crate::http::endpoint::{
     self, ClientLimit, Content, Docs, Endpoint, Requirement, ResponseDoc, inline_shape, parameters, problem, shape,
 };
@@ -98,7 +99,7 @@ pub async fn get(api: web::Data<Api>, request: HttpRequest, path: web::Path<Stri
     }
     let content = api.base_url.short_url(name);
     let etag = qr::etag(&content, &options);
-    let mut response = if is_known_to_client(&request, &etag) {
+    let mut response = if is_known_to_client(request.headers(), &etag) {
         HttpResponse::NotModified().finish()
     } else {
         let image = rendered(&content, &options)?;
@@ -136,10 +137,4 @@ fn options(request: &HttpRequest) -> Result<QrOptions, Problem> {
     query.finish()?;
     // `finish` has reported invalid options.
     parsed.map_err(|_| Problem::internal())
-}
-
-/// Weak comparison, as RFC 9110, section 13.1.2 requires for `If-None-Match`.
-pub(super) fn is_known_to_client(request: &HttpRequest, etag: &str) -> bool {
-    let lists = request.headers().get_all(IF_NONE_MATCH).filter_map(|list| list.to_str().ok());
-    lists.flat_map(|list| list.split(',')).map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
 }

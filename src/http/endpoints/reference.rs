@@ -5,8 +5,8 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 
 use super::health::SERVICE;
-use super::qr::is_known_to_client;
 use crate::http::Api;
+use crate::http::conditions::is_known_to_client;
 use crate::http::endpoint::{
     self, Content, Docs, Endpoint, Requirement, ResponseDoc, inline_shape, parameters, problem,
 };
@@ -101,7 +101,7 @@ async fn page(api: web::Data<Api>, request: HttpRequest) -> HttpResponse {
 }
 
 fn answer(request: &HttpRequest, text: &Bytes, etag: &HeaderValue, content_type: &'static str) -> HttpResponse {
-    let is_known = is_known_to_client(request, etag.to_str().unwrap_or_default());
+    let is_known = is_known_to_client(request.headers(), etag.to_str().unwrap_or_default());
     let mut response = if is_known {
         HttpResponse::NotModified().finish()
     } else {

@@ -42,3 +42,11 @@ pub fn by_httparse<'b>(bytes: &'b [u8], room: &mut Room<'b>) -> Option<RequestLi
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     Some(RequestLine { line: line.strip_suffix(b"\r").unwrap_or(line), head_length })
 }
+
+/// The bytes behind empty lines, which a server ignores in front of a request (RFC 9112, section 2.2).
+pub fn without_empty_lines(mut bytes: &[u8]) -> &[u8] {
+    while let [b'\r', b'\n', behind @ ..] = bytes {
+        bytes = behind;
+    }
+    bytes
+}

@@ -40,7 +40,7 @@ use tracing::Instrument;
 use self::encode::{last_answer, too_slow};
 pub use self::head::Head;
 use self::idle::{IdleConnections, IdleEntry};
-pub use self::lines::Room;
+pub use self::lines::{Room, without_empty_lines};
 use self::responder::PendingRequest;
 pub use self::responder::{Next, Responder};
 use super::Api;
@@ -258,6 +258,11 @@ impl FastPathConnection {
 
     /// Answers, and sends it. Pending is only that the socket is full: the state says so then.
     fn poll_answering(&mut self, context: &mut Context<'_>, responder: &mut Responder, bytes: &[u8]) -> Poll<Next> {
+        // In front of the first request, the client has its time for a head.
+        let bytes = if self.is_new { bytes } else { without_empty_lines(bytes) };
+        if bytes.is_empty() {
+            return Poll::Ready(Next::Read);
+        }
         let next = self.worker.answer(responder, self.peer, bytes);
         self.poll_sending(context, responder, next)
     }

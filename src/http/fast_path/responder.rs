@@ -9,7 +9,7 @@ use tracing::Span;
 
 use super::encode::{AfterAnswer, Asked, Encoder};
 use super::head::{Head, HeadLines};
-use super::lines::Room;
+use super::lines::{Room, without_empty_lines};
 use crate::cache::link::Entry;
 use crate::cache::worker_cache::WorkerCache;
 use crate::domain::link::LinkName;
@@ -137,7 +137,7 @@ impl Responder {
                 Outcome::NotAnswered => return Next::HandOver(rest.to_vec()),
                 Outcome::AwaitsLoad(pending) => return Next::Load { pending, rest: behind.to_vec() },
             };
-            rest = behind;
+            rest = without_empty_lines(behind);
             self.api.metrics.redirects.answered(self.began.elapsed());
             if then != AfterAnswer::GoesOn {
                 return Next::Close;
@@ -154,7 +154,7 @@ impl Responder {
         loaded: &Result<Entry, Arc<StoreError>>,
         rest: Vec<u8>,
     ) -> Next {
-        self.encoder.clear();
+        self.clear();
         let span = pending.span();
         let PendingRequest { request, fields, request_id, prefers_html, then, began } = pending;
         let asked = Asked { name: request.name, with_body: request.is_get, prefers_html: *prefers_html };

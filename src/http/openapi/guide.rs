@@ -22,17 +22,17 @@ pub fn introduction(facts: &Facts) -> String {
 
 ## First steps
 
-Create a link. `SIGNPOST_KEY` is your API key, which you get from the operator of the service.
+Create a link. `SIGNPOST_API_KEY` is your API key, which you get from the operator of the service.
 
 ```sh
-curl -sS {base}/shorten -H "X-API-Key: $SIGNPOST_KEY" -H 'Content-Type: application/json' \
+curl -sS {base}/shorten -H "X-API-Key: $SIGNPOST_API_KEY" -H 'Content-Type: application/json' \
   -d '{{"redirect_url":"https://example.com/"}}'
 ```
 
 Open the `short_url` of the answer in a browser. Within 2 s the hit is in the link's analytics:
 
 ```sh
-curl -sS {base}/links/aB3xY9z/analytics -H "X-API-Key: $SIGNPOST_KEY"
+curl -sS {base}/links/aB3xY9z/analytics -H "X-API-Key: $SIGNPOST_API_KEY"
 ```
 
 ## Keys and scopes

@@ -22,7 +22,7 @@ use crate::service::links::CreateError;
 fn meaning(kind: ProblemKind) -> &'static str {
     match kind {
         ProblemKind::MalformedBody => {
-            "The body is not JSON in UTF-8, or nests deeper than 64 levels; or the request is not HTTP."
+            "The body is not JSON in UTF-8, or nests deeper than 64 levels; or the request is not valid HTTP, such as one with an empty `Host`."
         }
         ProblemKind::Unauthorized => {
             "The API key is missing, unknown, expired or revoked, which are not distinguished."

@@ -1,7 +1,9 @@
 //! A connection from its first byte to its end, on the fast path and behind the dispatcher.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -132,10 +134,14 @@ impl<D: Dispatcher> OpenConnection<D> {
         // In a box: most connections never need the dispatcher's room.
         let mut parked: Option<Box<DispatchedConnection<D::Future>>> = None;
         loop {
-            let FastPathExit::ForDispatcher(unread) = (&mut connection).await else { return };
+            let exit = poll_fn(|context| {
+                // At the next event once it is of no use: a connection that goes on without it does not keep its buffers.
+                parked = parked.take().filter(|parked| self.0.can_resume(parked));
+                Pin::new(&mut connection).poll(context)
+            });
+            let FastPathExit::ForDispatcher(unread) = exit.await else { return };
             let socket = connection.into_socket();
-            let resumed = parked.take().filter(|parked| self.0.can_resume(parked));
-            let mut dispatched = if let Some(parked) = resumed {
+            let mut dispatched = if let Some(parked) = parked.take() {
                 parked.resume(socket, &unread);
                 parked
             } else {

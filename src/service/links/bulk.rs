@@ -1,14 +1,12 @@
 //! Links that are created together.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, stream};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{CreateError, LinkService};
 use crate::cache::links::ChangingLink;
-use crate::domain::key::{ApiKey, KeyId};
+use crate::domain::key::ApiKey;
 use crate::domain::link::{Link, LinkName, NewLink, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::service::run_to_completion::RunToCompletion;
@@ -16,8 +14,6 @@ use crate::store::{CreateLinkError, MadeLinks, NewLinks, StoreError};
 
 /// Further ids that are drawn for each link. Where there are a billion links, one new id in 3,500 was used before.
 pub(super) const SPARE_IDS: usize = 3;
-/// Names that are asked for at once.
-const NAMES_AT_ONCE: usize = 32;
 
 /// The place of a bulk creation among those at work.
 pub type BulkPermit = Arc<OwnedSemaphorePermit>;
@@ -51,7 +47,7 @@ impl LinkService {
 
     /// Creates links for `caller`, or refuses them, each by itself. `known_created` is as for [`create`](Self::create).
     ///
-    /// It goes on to its end, also if its caller is gone.
+    /// What has begun goes on to its end, also if its caller is gone.
     pub async fn create_all(
         &self,
         caller: &Arc<ApiKey>,
@@ -71,7 +67,7 @@ impl LinkService {
             return Ok(CreatedLinks { links: Vec::new(), links_created: known_created, limit });
         }
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        RunToCompletion::new(|_| async move {
+        RunToCompletion::writes_while_waiting(async move {
             // Until the work is done.
             let _place = place;
             service.create_some(&caller, &new).await
@@ -82,7 +78,7 @@ impl LinkService {
     async fn create_some(&self, caller: &ApiKey, new: &[NewLink]) -> Result<CreatedLinks, CreateError> {
         let changing: Vec<_> = names_of(new.iter()).into_iter().map(|name| self.cache.begin_change(name)).collect();
         let generation = self.cache.generation();
-        let created = self.create_with_all_names(caller, new).await;
+        let created = self.create_in_store(caller, new.iter()).await;
         end_changes(changing, created.as_ref().map(|created| &created.links[..]));
         let created = created?;
         for link in created.links.iter().flatten().filter(|link| link.slug.is_none()) {
@@ -91,15 +87,8 @@ impl LinkService {
         Ok(created)
     }
 
-    async fn create_with_all_names(&self, caller: &ApiKey, new: &[NewLink]) -> Result<CreatedLinks, CreateError> {
-        let mut created = self.create_in_store(caller, new.iter()).await?;
-        if caller.is_root {
-            self.create_with_kept_names(caller, new, &mut created).await?;
-        }
-        Ok(created)
-    }
-
-    async fn create_in_store(
+    /// The root key gets names that are kept for other keys, too.
+    pub(super) async fn create_in_store(
         &self,
         caller: &ApiKey,
         new: impl Iterator<Item = &NewLink>,
@@ -110,64 +99,10 @@ impl LinkService {
         let links = new.map(|new| Ok(new.made(draw()?, caller.id, now))).collect::<Result<Vec<Link>, CreateError>>()?;
         let spare = |_: &Link| (0..SPARE_IDS).map(|_| draw()).collect();
         let spare_ids = links.iter().map(spare).collect::<Result<_, CreateError>>()?;
-        let made = self.store.create_links(NewLinks { links: links.clone(), spare_ids }, limit).await?;
+        let new_links = NewLinks { links: links.clone(), spare_ids, takes_kept_names: caller.is_root };
+        let made = self.store.create_links(new_links, limit).await?;
         self.note_created(caller, now, made.used);
         Ok(CreatedLinks { links: results_of(&links, &made), links_created: Some(made.used), limit })
-    }
-
-    /// The root key gets names that are kept for other keys, too.
-    async fn create_with_kept_names(
-        &self,
-        caller: &ApiKey,
-        new: &[NewLink],
-        created: &mut CreatedLinks,
-    ) -> Result<(), CreateError> {
-        let is_taken = |link: &Result<Link, CreateError>| matches!(link, Err(CreateError::SlugTaken));
-        let taken = new.iter().zip(&created.links).filter(|(_, link)| is_taken(link)).map(|(new, _)| new);
-        let kept = self.keep_names(caller, names_of(taken)).await?;
-        let has_kept_name = |new: &NewLink| new.slug.is_some_and(|slug| kept.iter().any(|(name, _)| *name == slug));
-        let again: Vec<usize> =
-            (0..new.len()).filter(|place| is_taken(&created.links[*place]) && has_kept_name(&new[*place])).collect();
-        if again.is_empty() {
-            return Ok(());
-        }
-        let second = self.create_in_store(caller, again.iter().map(|place| &new[*place])).await;
-        let made = second.as_ref().map_or(&[][..], |second| &second.links);
-        self.give_names_back(kept, made).await;
-        let second = second?;
-        created.links_created = second.links_created;
-        for (place, link) in again.into_iter().zip(second.links) {
-            created.links[place] = link;
-        }
-        Ok(())
-    }
-
-    /// Keeps names of deleted links for `caller`. Returns those that are kept for it now, each with the key that it was kept for.
-    pub(super) async fn keep_names(
-        &self,
-        caller: &ApiKey,
-        names: Vec<LinkName>,
-    ) -> Result<Vec<(LinkName, KeyId)>, StoreError> {
-        let mut asking = Vec::new();
-        for name in names {
-            asking.push(async move { Ok((name, self.store.keep_name_for(name, caller.id).await?)) });
-        }
-        let answers: Vec<Result<(LinkName, Option<KeyId>), StoreError>> =
-            stream::iter(asking).buffered(NAMES_AT_ONCE).collect().await;
-        let mut kept = Vec::new();
-        for answer in answers {
-            let (name, keeper) = answer?;
-            kept.extend(keeper.map(|keeper| (name, keeper)));
-        }
-        Ok(kept)
-    }
-
-    /// Keeps names for the keys that they were kept for before, except those that a link has got.
-    pub(super) async fn give_names_back(&self, kept: Vec<(LinkName, KeyId)>, made: &[Result<Link, CreateError>]) {
-        let used: HashSet<LinkName> = made.iter().flatten().filter_map(|link| link.slug).collect();
-        for (name, keeper) in kept.into_iter().filter(|(name, _)| !used.contains(name)) {
-            self.give_name_back(name, keeper).await;
-        }
     }
 }
 

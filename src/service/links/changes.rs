@@ -74,7 +74,7 @@ impl LinkService {
                 check_caller_waits(&waiter)?;
                 let before = service.get(&caller, name).await?;
                 let after = apply(&before).map_err(ChangeError::Refused)?;
-                if let Some(changed) = service.replaced(before, after).await? {
+                if let Some(changed) = waiter.writes_while_waiting(service.replaced(before, after)).await? {
                     return Ok(changed);
                 }
             }
@@ -100,16 +100,18 @@ impl LinkService {
                 let before = service.get_if_any(&caller, name).await?;
                 match (decide(before.as_ref()).map_err(ChangeError::Refused)?, before) {
                     (Put::Replace(after), Some(before)) => {
-                        if let Some(changed) = service.replaced(before, after).await? {
+                        if let Some(changed) = waiter.writes_while_waiting(service.replaced(before, after)).await? {
                             return Ok(PutLink::Replaced(changed));
                         }
                     }
-                    (Put::Make(new), _) => match service.create(&caller, new, known_created).await {
-                        Ok(created) => return service.settled(created).await.map(PutLink::Made),
-                        // Another request may have made a link of this name meanwhile.
-                        Err(CreateError::SlugTaken) if service.get_if_any(&caller, name).await?.is_some() => {}
-                        Err(error) => return Err(error.into()),
-                    },
+                    (Put::Make(new), _) => {
+                        match waiter.writes_while_waiting(service.create(&caller, new, known_created)).await {
+                            Ok(created) => return service.settled(created).await.map(PutLink::Made),
+                            // Another request may have made a link of this name meanwhile.
+                            Err(CreateError::SlugTaken) if service.get_if_any(&caller, name).await?.is_some() => {}
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
                     // There is nothing to replace: it is looked for again.
                     (Put::Replace(_), None) => {}
                 }
@@ -134,7 +136,8 @@ impl LinkService {
                 let link = service.get(&caller, name).await?;
                 check(&link).map_err(ChangeError::Refused)?;
                 let link = Link { updated_at: service.clock.now(), ..link };
-                if applied(write(&service.cache, link.name(), service.store.delete_link(link)).await)? {
+                let deleted = write(&service.cache, link.name(), service.store.delete_link(link));
+                if applied(waiter.writes_while_waiting(deleted).await)? {
                     return Ok(());
                 }
             }

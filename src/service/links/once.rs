@@ -29,7 +29,7 @@ impl LinkService {
         place: Option<BulkPermit>,
     ) -> Result<Once<CreatedLinks>, CreateError> {
         let (service, caller) = (self.clone(), Arc::clone(caller));
-        RunToCompletion::new(|_| async move {
+        RunToCompletion::writes_while_waiting(async move {
             // Until the work is done.
             let _place = place;
             match Once::begun(service.once.begin_once(request).await?) {
@@ -64,17 +64,6 @@ impl LinkService {
         respond: RespondToLinks,
     ) -> Result<Once<CreatedLinks>, CreateError> {
         let names = names_of(new.iter().map(|(_, new)| new));
-        let mut kept = Vec::new();
-        if caller.is_root {
-            // The root key gets names that are kept for other keys, too.
-            match self.keep_names(caller, names.clone()).await {
-                Ok(names) => kept = names,
-                Err(error) => {
-                    self.once.end_once(ticket).await?;
-                    return Err(error.into());
-                }
-            }
-        }
         let changing: Vec<_> = names.into_iter().map(|name| self.cache.begin_change(name)).collect();
         let now = ticket.seed.begun_at;
         let limit = self.plans.of(caller).links_per_month;
@@ -83,7 +72,8 @@ impl LinkService {
         let spare_ids = new.iter().map(|(place, _)| drawn[*place][1..].to_vec()).collect();
         let answered = links.clone();
         let answer: AnswerOfLinks = Arc::new(move |made| respond(&results_of(&answered, made)));
-        let new_links = NewLinks { links: links.clone(), spare_ids };
+        // The root key gets names that are kept for other keys, too.
+        let new_links = NewLinks { links: links.clone(), spare_ids, takes_kept_names: caller.is_root };
         let generation = self.cache.generation();
         let done = self.once.create_links_once(ticket, new_links, limit, answer).await.map_err(CreateError::from);
         let results = done.as_ref().map(|done| match done {
@@ -93,10 +83,6 @@ impl LinkService {
         });
         end_changes(changing, results.as_deref().map_err(|error| *error));
         let results = results.unwrap_or_default();
-        // Another attempt that is at work needs them. A name that a link has got stays with it.
-        if !matches!(done, Ok(OnceDone::UnderWay)) {
-            self.give_names_back(kept, &results).await;
-        }
         let made = match done? {
             OnceDone::Done(made) => made,
             OnceDone::Answered(answer) => return Ok(Once::Answered(answer)),

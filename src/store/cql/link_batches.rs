@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::OwnedMutexGuard;
 use uuid::Uuid;
 
-use super::link_names::{RepeatedClaim, TakenName, Taking, busy};
+use super::link_names::{RepeatedClaim, TakenName, Taking, WantedName, busy};
 use super::link_quota::CountedLinks;
 use super::links::{CqlLinks, cancelled, name_taken_over};
 use crate::caller::{CallerGuard, CallerState};
@@ -72,6 +72,10 @@ struct PlaceInCall {
     has_name_of_another: bool,
     /// It was put into its indexes with the links around it, if it has no slug.
     is_indexed: bool,
+    /// It may have a name that is kept for another key.
+    takes_kept: bool,
+    /// How long it waits for its name.
+    patience: Duration,
 }
 
 /// A link as its creation writes it.
@@ -204,6 +208,8 @@ impl CqlLinks {
     ) -> Inserted {
         let mut inserted: Inserted = Vec::with_capacity(new.links.len());
         let mut slugs = HashSet::new();
+        // No other name of the call waits for that of an only link.
+        let patience = if new.links.len() == 1 { self.cluster.cql.patience() } else { NAME_PATIENCE };
         for group in new.links.chunks(LINKS_AT_ONCE) {
             if room.is_some_and(|room| count_of(&inserted) >= room) {
                 break;
@@ -216,7 +222,8 @@ impl CqlLinks {
             for (place, link) in (inserted.len()..).zip(group) {
                 // The first link with a slug has it, or is refused because of it.
                 let has_name_of_another = link.slug.is_some_and(|slug| !slugs.insert(slug));
-                let place_in_call = PlaceInCall { has_name_of_another, is_indexed };
+                let takes_kept = new.takes_kept_names;
+                let place_in_call = PlaceInCall { has_name_of_another, is_indexed, takes_kept, patience };
                 inserting.push(self.insert_one(link, place_in_call, new.spare_ids_of(place), repeated));
             }
             inserted.extend(join_all(inserting).await);
@@ -227,7 +234,7 @@ impl CqlLinks {
     async fn insert_one(
         &self,
         link: &Link,
-        PlaceInCall { has_name_of_another, is_indexed }: PlaceInCall,
+        PlaceInCall { has_name_of_another, is_indexed, takes_kept, patience }: PlaceInCall,
         spare_ids: &[ShortId],
         repeated: Option<RepeatedClaim>,
     ) -> Result<InsertedLink, NotInserted> {
@@ -259,7 +266,8 @@ impl CqlLinks {
             }
             kept = self.kept_by_id(id, &slug).await?;
         }
-        let taken = match self.names.take(&link, slug, kept, repeated, NAME_PATIENCE).await {
+        let wanted = WantedName { kept, takes_kept, repeated };
+        let taken = match self.names.take(&link, slug, wanted, patience).await {
             Ok(Taking::Taken(taken)) => taken,
             Ok(Taking::Refused) => return Err(CreateLinkError::NameTaken.into()),
             Ok(Taking::Busy) => return Err(busy().into()),

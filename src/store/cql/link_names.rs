@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scylla::DeserializeRow;
-use scylla::policies::timestamp_generator::TimestampGenerator;
 use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
@@ -93,6 +92,11 @@ impl TakenName {
         self.kept
     }
 
+    /// The key that the name was kept for before; of other names, `owner`.
+    fn keeper_or(&self, owner: KeyId) -> KeyId {
+        self.kept.map_or(owner, |keeper| keeper.owner)
+    }
+
     /// For whom the name was kept before, and the last revision of the link that had it.
     pub fn kept_before(&self) -> Option<(KeyId, Revision)> {
         self.kept.map(|NameKeeper { owner, last }| (owner, last))
@@ -116,6 +120,17 @@ pub struct RepeatedClaim {
     pub now: Timestamp,
 }
 
+/// What a creation knows of the name that it takes.
+#[derive(Clone, Copy)]
+pub struct WantedName {
+    /// For whom the name is kept by the row of a deleted link that had it as its id.
+    pub kept: Option<NameKeeper>,
+    /// Whether it may be kept for another key.
+    pub takes_kept: bool,
+    /// The claim of a creation that may have been begun before.
+    pub repeated: Option<RepeatedClaim>,
+}
+
 /// The error of a creation whose name another creation has.
 pub fn busy() -> StoreError {
     StoreError::Unavailable("another creation of this name is under way".into())
@@ -134,9 +149,7 @@ impl CqlLinkNames {
         self.cluster.cql.read_one(&self.cluster.statements.link_name, (DOMAIN, name.as_str())).await
     }
 
-    /// Takes a name for a new link. It waits for another creation that has the name for as long as `patience` says. `kept`
-    /// is for whom the name is kept by the row of a deleted link that had it as its id. `repeated` is the claim of a
-    /// creation that may have been begun before.
+    /// Takes a name for a new link. It waits for another creation that has the name for as long as `patience` says.
     ///
     /// # Errors
     /// The name may have been taken, or may still be.
@@ -144,11 +157,10 @@ impl CqlLinkNames {
         &self,
         link: &Link,
         name: LinkName,
-        kept: Option<NameKeeper>,
-        repeated: Option<RepeatedClaim>,
+        wanted: WantedName,
         patience: Duration,
     ) -> Result<Taking, StoreError> {
-        let owner = link.owner;
+        let (owner, WantedName { kept, takes_kept, repeated }) = (link.owner, wanted);
         let new = || RepeatedClaim { claim: Uuid::new_v4(), now: link.created_at };
         let RepeatedClaim { claim, now } = repeated.unwrap_or_else(new);
         let mut pause = Pause::within(patience);
@@ -159,7 +171,7 @@ impl CqlLinkNames {
                 && let Some(taken) = self.taken_before(row, link, name, claim).await?
             {
                 if !row.is_pending_since_before(now, TAKEN_ANEW_AFTER)
-                    || self.claim(&name, owner, now, claim, row.revision, Some(row)).await?
+                    || self.claim(&name, taken.keeper_or(owner), now, claim, row.revision, Some(row)).await?
                 {
                     return Ok(Taking::Taken(taken));
                 }
@@ -183,11 +195,13 @@ impl CqlLinkNames {
                 }
                 Some(row) => row.keeper(),
             };
-            if keeper.is_some_and(|keeper| keeper.owner != owner) {
+            if keeper.is_some_and(|keeper| keeper.owner != owner) && !takes_kept {
                 return Ok(Taking::Refused);
             }
             let last = keeper.map(|keeper| i64::from(keeper.last.0));
-            if self.claim(&name, owner, now, claim, last, row.as_ref()).await? {
+            // Until a link has it, it stays kept for its keeper.
+            let kept_for = keeper.map_or(owner, |keeper| keeper.owner);
+            if self.claim(&name, kept_for, now, claim, last, row.as_ref()).await? {
                 let revision = keeper.map_or(Revision::FIRST, |keeper| keeper.last.next());
                 return Ok(Taking::Taken(TakenName { name, owner, claim, revision, kept: keeper }));
             }
@@ -325,26 +339,6 @@ impl CqlLinkNames {
                 return Ok(());
             }
         }
-    }
-
-    /// Keeps a name for another key; returns for which key it was kept.
-    pub async fn keep_for(&self, name: &LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
-        let Cluster { cql, statements, .. } = &*self.cluster;
-        let Some(row) = self.read_settled(name).await? else { return Ok(None) };
-        let micros = cql.timestamps.next_timestamp();
-        let now = Timestamp(u64::try_from(micros / 1_000).unwrap_or(0));
-        let keeper = match row.state {
-            Some(KEPT) => row.keeper(),
-            Some(LIVE) => self.keeper_by_remains(&row, name).await?,
-            // Its keeper's own creation was interrupted.
-            Some(PENDING) if is_abandoned(&row, now) => row.keeper(),
-            _ => None,
-        };
-        let Some(NameKeeper { owner: from, last }) = keeper else { return Ok(None) };
-        let next = Uuid::new_v4();
-        let values = (None::<&str>, to.0, KEPT, i64::from(last.0), next, DOMAIN, name.as_str(), row.claim);
-        let attempt = || cql.lwt(&statements.set_link_name, values);
-        Ok(cql.settled(attempt, || self.settle(name, next, row.claim)).await?.then_some(from))
     }
 
     /// Writes the name of an imported link; `false` if the name has another row.

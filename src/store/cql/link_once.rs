@@ -10,7 +10,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::sync::OwnedMutexGuard;
 
 use super::link_batches::{Inserted, InsertedLink, LINKS_AT_ONCE, NAME_PATIENCE, NotInserted, QuotaEnd, count_of};
-use super::link_names::{RepeatedClaim, TakenName, Taking};
+use super::link_names::{RepeatedClaim, TakenName, Taking, WantedName};
 use super::link_quota::{CreationPermit, LinkQuota, LinkQuotas};
 use super::link_quota_once::OnceCount;
 use super::links::CqlLinks;
@@ -233,7 +233,8 @@ impl LinkAttempt<'_> {
     async fn keep_name(self, inserted: &InsertedLink) {
         let InsertedLink { link, name: Some(planned), .. } = inserted else { return };
         let (kept, repeated) = (planned.keeper(), Some(self.repeated()));
-        let taking = self.store.names.take(link, planned.name, kept, repeated, NAME_PATIENCE).await;
+        let wanted = WantedName { kept, takes_kept: self.new.takes_kept_names, repeated };
+        let taking = self.store.names.take(link, planned.name, wanted, NAME_PATIENCE).await;
         if let Ok(Taking::Taken(taken)) = taking
             && taken.revision != planned.revision
         {

@@ -16,13 +16,12 @@ use super::failure_runs::FailureRuns;
 use super::in_use::InUse;
 use super::link_feed::LinkFeed;
 use super::link_lists::LinkListTables;
-use super::link_names::{CqlLinkNames, TakenName, Taking, busy};
+use super::link_names::{CqlLinkNames, TakenName, Taking, WantedName, busy};
 use super::link_quota::{CountedLinks, LinkQuotas};
 use super::link_remains::{NameKeeper, RemainsRow};
 use super::link_times::LinkTimesTable;
 use super::outcome::CqlError;
 use crate::caller::{CallerGuard, CallerState};
-use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, LinkOptions, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::records::links::{LinkRow, NewLinkRow};
@@ -211,7 +210,8 @@ impl CqlLinks {
             }
         }
         self.check_quota(&link, limit).await?;
-        let taken = match self.names.take(&link, slug, kept, None, self.cluster.cql.patience()).await? {
+        let wanted = WantedName { kept, takes_kept: false, repeated: None };
+        let taken = match self.names.take(&link, slug, wanted, self.cluster.cql.patience()).await? {
             Taking::Taken(taken) => taken,
             Taking::Refused => return Err(CreateLinkError::NameTaken),
             Taking::Busy => return Err(busy().into()),
@@ -319,26 +319,6 @@ impl CqlLinks {
     pub(super) async fn read_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         let row = self.cluster.cql.read_one::<LinkRow>(&self.cluster.statements.link, (id.as_str(),)).await?;
         row.map_or(Ok(None), LinkRow::into_link)
-    }
-
-    /// Keeps the name of a deleted link for another key; returns for which key it was kept.
-    pub(super) async fn keep_name_for(&self, name: &LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
-        if let Some(from) = self.names.keep_for(name, to).await? {
-            return Ok(Some(from));
-        }
-        let Some(id) = name.as_id() else { return Ok(None) };
-        if self.names.read(name).await?.is_some() {
-            return Ok(None);
-        }
-        let Some(remains) = RemainsRow::read(&self.cluster, id).await? else { return Ok(None) };
-        let Some(NameKeeper { owner: from, .. }) = remains.keeper(id, name) else { return Ok(None) };
-        let attempt = || self.cluster.cql.lwt(&self.cluster.statements.keep_link_for, (to.0, id.as_str(), from.0));
-        let settle = || async {
-            let remains = RemainsRow::read(&self.cluster, id).await?;
-            let keeper = remains.and_then(|remains| remains.keeper(id, name)).map(|keeper| keeper.owner);
-            Ok((keeper != Some(from)).then_some(keeper == Some(to)))
-        };
-        Ok(self.cluster.cql.settled(attempt, settle).await?.then_some(from))
     }
 
     /// Drops the note of an expiry, unless the link has it.

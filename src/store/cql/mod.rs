@@ -223,10 +223,6 @@ impl LinkStore for ScyllaStore {
         self.open_tables()?.links.read_link(&name).await
     }
 
-    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
-        self.open_tables()?.links.keep_name_for(&name, to).await
-    }
-
     async fn link_by_id(&self, id: ShortId) -> Result<Option<Link>, StoreError> {
         self.open_tables()?.links.read_by_id(id).await
     }

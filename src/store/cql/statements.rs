@@ -47,7 +47,6 @@ statements! {
     SettlingRead link_remains: "SELECT owner, slug, kept_for, revision FROM links WHERE id = ?";
     SettlingRead link_edits: "SELECT owner, revision, edits FROM links WHERE id = ?";
     Lwt change_link: ChangedLinkRow::update();
-    Lwt keep_link_for: "UPDATE links SET kept_for = ? WHERE id = ? IF kept_for = ?";
     Read link_name: "SELECT link, owner, state, revision, claim, since FROM link_names WHERE domain = ? AND name = ?";
     SettlingRead link_name_settled: "SELECT link, owner, state, revision, claim, since FROM link_names WHERE domain = ? AND name = ?";
     Lwt take_link_name: "INSERT INTO link_names (domain, name, owner, state, revision, claim, since) VALUES (?, ?, ?, ?, ?, ?, ?) \

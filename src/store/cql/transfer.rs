@@ -5,6 +5,8 @@
 mod counts;
 mod links;
 
+use std::sync::OnceLock;
+
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, try_join_all};
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -42,7 +44,14 @@ pub struct ScyllaTransfer {
     scans: Scans,
     links_settled: PreparedStatement,
     deliveries_settled: PreparedStatement,
+    /// Nodes that will never count what is left in their journals.
+    lost_nodes: Vec<NodeId>,
+    /// The beats of their queues when they were first looked at: a node that is lost has no further one.
+    lost_beats: OnceLock<Vec<(Uuid, i64)>>,
 }
+
+/// Token, node, and how far its journal is begun and counted.
+type CursorRow = (i64, Uuid, Option<i64>, Option<i64>);
 
 macro_rules! scans {
     ($($name:ident: $text:expr;)*) => {
@@ -103,7 +112,24 @@ impl ScyllaTransfer {
         let links_settled = tables.cluster.cql.prepare(StatementKind::SettlingRead, settled("link_quotas")).await?;
         let deliveries_settled =
             tables.cluster.cql.prepare(StatementKind::SettlingRead, settled("delivery_quotas")).await?;
-        Ok(Self { tables, scans, links_settled, deliveries_settled })
+        Ok(Self {
+            tables,
+            scans,
+            links_settled,
+            deliveries_settled,
+            lost_nodes: Vec::new(),
+            lost_beats: OnceLock::new(),
+        })
+    }
+
+    /// Exports although these nodes have not stopped in order.
+    #[must_use]
+    pub fn without_nodes(self, lost_nodes: Vec<NodeId>) -> Self {
+        Self { lost_nodes, ..self }
+    }
+
+    fn is_lost(&self, node: Uuid) -> bool {
+        self.lost_nodes.contains(&NodeId(node))
     }
 
     /// Partitions from a place on, at most `limit`.
@@ -268,16 +294,29 @@ impl ScyllaTransfer {
     }
 
     async fn cursors_page(&self, from: Option<&str>) -> Result<Page, StoreError> {
-        let rows: Vec<(i64, Uuid, Option<i64>, Option<i64>)> = self.scan(&self.scans.cursors, from, PAGE).await?;
-        let record = |(_, writer, begun, counted)| {
-            if number(begun) > number(counted) {
-                // A part of its rows is in the counts.
-                let reason = format!("node {writer} has not finished counting its hits: start and stop it");
-                return Err(StoreError::Unavailable(reason));
-            }
-            Ok(Record::Cursor { writer: NodeId(writer), counted: Position(number(counted)) })
+        let rows: Vec<CursorRow> = self.scan(&self.scans.cursors, from, PAGE).await?;
+        // They differ for a lost node only. If its journal is found after all, none of its hits counts twice.
+        let record = |(_, writer, begun, counted): CursorRow| {
+            Ok(Record::Cursor { writer: NodeId(writer), counted: Position(number(begun).max(number(counted))) })
         };
         page(rows, |row| row.0, record)
+    }
+
+    /// A node, but for those that are lost, that has begun a batch and not ended it: a part of its rows is in the counts.
+    async fn node_amid_batch(&self) -> Result<Option<Uuid>, StoreError> {
+        let mut from = None;
+        loop {
+            let rows: Vec<CursorRow> = self.scan(&self.scans.cursors, from.as_deref(), PAGE).await?;
+            let is_amid =
+                |(_, writer, begun, counted): &CursorRow| number(*begun) > number(*counted) && !self.is_lost(*writer);
+            if let Some((_, writer, ..)) = rows.iter().find(|row| is_amid(row)) {
+                return Ok(Some(*writer));
+            }
+            from = next_place(rows.len(), rows.last().map(|row| row.0), PAGE);
+            if from.is_none() {
+                return Ok(None);
+            }
+        }
     }
 }
 
@@ -309,9 +348,23 @@ impl ExportSource for ScyllaTransfer {
 
     async fn check_idle(&self) -> Result<(), StoreError> {
         // A node that stops releases its queues. One that was killed may have hits that are counted in part.
-        let held = self.queues().await?.into_iter().find(|queue| !queue.holder.is_nil());
-        held.map_or(Ok(()), |QueueRow { holder_node, .. }| {
-            let reason = format!("node {holder_node} is running, or was killed: stop it, or start and stop it");
+        let held: Vec<_> = self.queues().await?.into_iter().filter(|queue| !queue.holder.is_nil()).collect();
+        let lost = held.iter().filter(|queue| self.is_lost(queue.holder_node));
+        let beats: Vec<_> = lost.map(|queue| (queue.queue, queue.beat)).collect();
+        let known = self.lost_beats.get_or_init(|| beats.clone());
+        if beats.iter().any(|beat| !known.contains(beat)) {
+            return Err(StoreError::Unavailable("a node that is named as lost is running: stop it".into()));
+        }
+        let is_held = |queue: &QueueRow| !self.is_lost(queue.holder_node);
+        let holder = held.into_iter().find(is_held).map(|queue| queue.holder_node);
+        let node = match holder {
+            Some(node) => Some(node),
+            None => self.node_amid_batch().await?,
+        };
+        node.map_or(Ok(()), |node| {
+            let reason = format!(
+                "node {node} is running, or was killed: stop it, or start and stop it. If its data directory is lost, add --lost-node {node}"
+            );
             Err(StoreError::Unavailable(reason))
         })
     }

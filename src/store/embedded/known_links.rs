@@ -142,6 +142,12 @@ impl KnownLinks {
         self.records.destination(name, position)
     }
 
+    /// The link with this name, if it has a record. Waits for the disk.
+    pub fn link(&self, name: &LinkName) -> Option<Link> {
+        let position = self.names.position(name).filter(|position| *position > LOOK_UP)?;
+        self.records.link(name, position)
+    }
+
     /// The links with these ids, where they have a record. Waits for the disk.
     pub fn links(&self, ids: &[ShortId]) -> Vec<Option<Link>> {
         let positions = self.names.positions(ids).map(|position| position.filter(|position| *position > LOOK_UP));

@@ -19,7 +19,6 @@ use super::snapshots::Snapshots;
 use super::transaction::{RowReader, Transaction};
 use super::usage::UsageTable;
 use crate::domain::calendar::Timestamp;
-use crate::domain::key::KeyId;
 use crate::domain::link::{Link, LinkName, Revision, ShortId};
 use crate::domain::quota::MonthlyLimit;
 use crate::store::records::link_names::NameState;
@@ -70,7 +69,7 @@ impl LinkTable {
         {
             return Ok(Err(CreateLinkError::QuotaExceeded { limit, current }));
         }
-        if self.place(transaction, link)?.is_none() {
+        if self.place(transaction, link, false)?.is_none() {
             return Ok(Err(CreateLinkError::NameTaken));
         }
         self.usage.set(transaction, link.owner, month, Metric::LinksCreated, current + 1)?;
@@ -95,7 +94,7 @@ impl LinkTable {
                 made.links.push(Err(CreateLinkError::QuotaExceeded { limit, current: made.used }));
                 continue;
             }
-            let id = self.place_with_spare(transaction, link, new.spare_ids_of(place))?;
+            let id = self.place_with_spare(transaction, link, new.spare_ids_of(place), new.takes_kept_names)?;
             made.used += u64::from(id.is_some());
             made.links.push(id.ok_or(CreateLinkError::NameTaken));
         }
@@ -111,21 +110,27 @@ impl LinkTable {
         transaction: &mut Transaction<'_>,
         link: &Link,
         spare_ids: &[ShortId],
+        takes_kept_names: bool,
     ) -> Result<Option<ShortId>, StoreError> {
         if self.is_free(transaction, link.id)? {
-            return self.place(transaction, link);
+            return self.place(transaction, link, takes_kept_names);
         }
         for id in spare_ids {
             if self.is_free(transaction, *id)? {
-                return self.place(transaction, &Link { id: *id, ..link.clone() });
+                return self.place(transaction, &Link { id: *id, ..link.clone() }, takes_kept_names);
             }
         }
         Ok(None)
     }
 
     /// Writes a new link if its name and its id are free. Returns the id that it has then.
-    fn place(&self, transaction: &mut Transaction<'_>, link: &Link) -> Result<Option<ShortId>, StoreError> {
-        let Some((id, revision)) = self.settle(transaction, link)? else { return Ok(None) };
+    fn place(
+        &self,
+        transaction: &mut Transaction<'_>,
+        link: &Link,
+        takes_kept_names: bool,
+    ) -> Result<Option<ShortId>, StoreError> {
+        let Some((id, revision)) = self.settle(transaction, link, takes_kept_names)? else { return Ok(None) };
         if (id, revision) == (link.id, link.revision) {
             self.insert(transaction, link)?;
         } else {
@@ -135,7 +140,12 @@ impl LinkTable {
     }
 
     /// The id and the first revision of a new link; `None` if its name or its generated id is taken.
-    fn settle(&self, transaction: &Transaction<'_>, link: &Link) -> Result<Option<(ShortId, Revision)>, StoreError> {
+    fn settle(
+        &self,
+        transaction: &Transaction<'_>,
+        link: &Link,
+        takes_kept_names: bool,
+    ) -> Result<Option<(ShortId, Revision)>, StoreError> {
         let generated = |revision| Ok(self.is_free(transaction, link.id)?.then_some((link.id, revision)));
         let Some(slug) = link.slug else { return generated(Revision::FIRST) };
         if let Some(id) = slug.as_id()
@@ -145,7 +155,9 @@ impl LinkTable {
         }
         let state = if self.known.lacks(&slug) { None } else { self.names.get(transaction, &slug)? };
         match state {
-            Some(NameState::Kept { owner, revision }) if owner == link.owner => generated(revision.next()),
+            Some(NameState::Kept { owner, revision }) if owner == link.owner || takes_kept_names => {
+                generated(revision.next())
+            }
             // It is the id of a link.
             None if slug.as_id().is_some() => Ok(None),
             None => generated(Revision::FIRST),
@@ -197,7 +209,8 @@ impl LinkTable {
         let before = self.read(transaction, &link.id.0)?;
         let is_next = |before: &Link| (before.revision.next(), before.name()) == (link.revision, link.name());
         let Some(before) = before.filter(is_next) else { return Ok(Err(UpdateLinkError::Conflict)) };
-        let (has_webhooks, now) = (!before.webhooks.is_empty(), link.updated_at);
+        // For its time, also if the clock was set back since.
+        let (has_webhooks, now) = (!before.webhooks.is_empty(), link.updated_at.max(before.updated_at));
         // The operator can always block a link.
         let has_limit = has_webhooks && before.block_reason == link.block_reason;
         if has_limit && !self.revisions.has_room(transaction, link.id, now)? {
@@ -227,7 +240,7 @@ impl LinkTable {
         };
         let (name, owner, revision) = (before.name(), before.owner, before.revision);
         if !before.webhooks.is_empty() {
-            self.revisions.put(transaction, &before, link.updated_at)?;
+            self.revisions.put(transaction, &before, link.updated_at.max(before.updated_at))?;
         }
         self.remove(transaction, &before)?;
         forget_runs(transaction, &self.times, link.id)?;
@@ -237,18 +250,6 @@ impl LinkTable {
             self.names.put(transaction, &link.id.into(), NameState::Used)?;
         }
         note_deletion(transaction, &self.times, link.id, link.updated_at).map(Ok)
-    }
-
-    pub fn keep_name_for(
-        &self,
-        transaction: &mut Transaction<'_>,
-        name: &LinkName,
-        to: KeyId,
-    ) -> Result<Option<KeyId>, StoreError> {
-        let Some(NameState::Kept { owner: from, revision }) = self.names.get(transaction, name)? else {
-            return Ok(None);
-        };
-        self.names.put(transaction, name, NameState::Kept { owner: to, revision }).map(|()| Some(from))
     }
 
     /// Writes a link of an import unless it is there. Returns `false` if another one has its id or its name.
@@ -293,8 +294,11 @@ impl LinkTable {
         self.names.put(transaction, name, state).map(|()| true)
     }
 
-    /// One look-up for all but the longest links, if the link has its id as its name.
+    /// One read of the file of links for all but the longest and those that are just being changed.
     pub fn get(&self, name: &LinkName) -> Result<Option<Link>, StoreError> {
+        if let Some(link) = self.known.link(name) {
+            return Ok(Some(link));
+        }
         if let Some(id) = name.as_id()
             && let Some(link) = self.get_by_id(id)?
         {
@@ -345,10 +349,10 @@ impl LinkTable {
         let ListedIds { ids, next } = self.lists.ids(from, query)?;
         let examined = ids.len();
         let mut links = Vec::with_capacity(examined);
-        // A record may be newer than the snapshot. A page has no one time: the next page is newer, too.
+        // A link may be newer than the snapshot, as a look-up by its name may be. A page has no one time: the next page is newer, too.
         let records = self.known.links(&ids);
         for (id, record) in ids.into_iter().zip(records) {
-            match record.map_or_else(|| self.read(from, &id.0), |link| Ok(Some(link))) {
+            match record.map_or_else(|| self.get_by_id(id), |link| Ok(Some(link))) {
                 // Of tags and targets the index has only the hash.
                 Ok(link) => links.extend(link.filter(|link| query.index.has(link))),
                 // The other links are to be listed all the same.

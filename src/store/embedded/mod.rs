@@ -218,10 +218,6 @@ impl LinkStore for EmbeddedStore {
         self.put(move |tables, transaction| tables.links.create_all(transaction, &new, limit)).await
     }
 
-    async fn keep_name_for(&self, name: LinkName, to: KeyId) -> Result<Option<KeyId>, StoreError> {
-        self.put(move |tables, transaction| tables.links.keep_name_for(transaction, &name, to)).await
-    }
-
     async fn link(&self, name: LinkName) -> Result<Option<Link>, StoreError> {
         let tables = self.with_open(|open| Arc::clone(&open.tables))?;
         self.look_ups.link(tables, LinkKey::Name(name)).await
@@ -283,20 +279,19 @@ impl LinkStore for EmbeddedStore {
 #[async_trait]
 impl OnceStore for EmbeddedStore {
     async fn begin_once(&self, request: OnceRequest) -> Result<OnceState, StoreError> {
-        let guard = match self.once_under_way.begin(&request) {
-            Ok(guard) => guard,
-            Err(state) => return Ok(*state),
-        };
+        let begun = self.once_under_way.begin(&request);
         let asked = request.clone();
-        let state = self.read(move |tables, snapshot| tables.once.state(snapshot, &asked)).await?;
-        Ok(state.unwrap_or_else(|| OnceState::Begun(guard.into_ticket(request))))
+        // Also if another one is registered, which may only be about to look up the same answer.
+        let stored = self.read(move |tables, snapshot| tables.once.state(snapshot, &asked)).await?;
+        Ok(stored
+            .unwrap_or_else(|| begun.map_or_else(|state| *state, |guard| OnceState::Begun(guard.into_ticket(request)))))
     }
 
     async fn look_up_once(&self, request: OnceRequest) -> Result<Option<OnceState>, StoreError> {
-        match self.once_under_way.look_up(&request) {
-            Some(state) => Ok(Some(state)),
-            None => self.read(move |tables, snapshot| tables.once.state(snapshot, &request)).await,
-        }
+        // First: whoever is registered no longer has written its answer.
+        let under_way = self.once_under_way.look_up(&request);
+        let stored = self.read(move |tables, snapshot| tables.once.state(snapshot, &request)).await?;
+        Ok(stored.or(under_way))
     }
 
     async fn cut_off_once(&self, _: OnceRequest) -> Result<Option<Timestamp>, StoreError> {

@@ -85,7 +85,7 @@ impl OnceTable {
         Self { answers: engine.keyspaces.idempotency.clone() }
     }
 
-    /// How a request stands that is not under way; `None`: it was not done.
+    /// How a request stands by its stored answer; `None`: it was not done.
     pub fn state(&self, from: &Snapshot, request: &OnceRequest) -> Result<Option<OnceState>, StoreError> {
         let Some(record) = self.get(from, request.id.hash())? else { return Ok(None) };
         if record.begun_at.0.saturating_add(ANSWERS_KEPT_MILLIS) <= request.now.0 {

@@ -9,7 +9,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, Thread, current, park, park_timeout};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
@@ -158,6 +158,7 @@ impl ThreadPool {
     /// Waits for a job; `None` when the store is closed and all jobs are done.
     fn next(&self) -> Option<ReadJob> {
         let mut may_release = true;
+        let mut idle_since = None;
         let mut queue = lock(&self.0.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
@@ -168,15 +169,18 @@ impl ThreadPool {
             }
             queue.idle.push(current());
             drop(queue);
+            let idle_for = idle_since.get_or_insert_with(Instant::now).elapsed();
             if may_release {
-                park_timeout(RELEASES_AFTER);
+                park_timeout(RELEASES_AFTER.saturating_sub(idle_for));
             } else {
                 park();
             }
             queue = lock(&self.0.queue);
             // It is still there if it woke up without a job.
             queue.idle.retain(|thread| thread.id() != current().id());
-            if may_release && queue.jobs.is_empty() {
+            // A thread that has just finished a job may have taken the one that this thread was woken for.
+            let is_idle = may_release && idle_since.is_some_and(|since| since.elapsed() >= RELEASES_AFTER);
+            if is_idle && queue.jobs.is_empty() {
                 drop(queue);
                 release_free();
                 may_release = false;
@@ -195,6 +199,7 @@ impl ThreadPool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
@@ -203,6 +208,7 @@ mod tests {
     use tokio::task::unconstrained;
 
     use super::*;
+    use crate::memory::set_release;
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -218,6 +224,26 @@ mod tests {
             threads.insert(pool.read(|| Ok(current().id())).await.unwrap());
         }
         assert_eq!(threads.len(), 1);
+        readers.end().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_thread_that_another_one_was_faster_than_is_not_idle() {
+        thread_local! {
+            static RELEASED: Cell<u32> = const { Cell::new(0) };
+        }
+        set_release(|| RELEASED.set(RELEASED.get() + 1));
+        let readers = Readers::start().unwrap();
+        let pool = readers.reads();
+        let began = Instant::now();
+        let mut released = 0;
+        while began.elapsed() < RELEASES_AFTER / 4 {
+            let reads = (0..4).map(|_| pool.read(|| Ok(RELEASED.get())));
+            for count in futures_util::future::join_all(reads).await {
+                released = count.unwrap().max(released);
+            }
+        }
+        assert_eq!(released, 0);
         readers.end().await;
     }
 

@@ -16,6 +16,7 @@ use super::idle::{IdleDetector, WriteQueue};
 use super::link_index;
 use super::tables::EmbeddedTables;
 use super::transaction::Transaction;
+use crate::caller::CallerState;
 use crate::store::StoreError;
 use crate::threads::in_background;
 
@@ -43,6 +44,8 @@ struct CallerWrite<R, E, W> {
     outcome: Option<Result<R, E>>,
     /// Set by the first of two: the writer when it begins the write, or the caller when it gives up.
     claimed: Arc<AtomicBool>,
+    /// Who must still wait when the write begins; `None`: whoever called waits, or does not matter.
+    caller: Option<CallerState>,
     reply: oneshot::Sender<Result<Result<R, E>, StoreError>>,
 }
 
@@ -53,7 +56,7 @@ where
     W: FnMut(&EmbeddedTables, &mut Transaction<'_>) -> Result<Result<R, E>, StoreError> + Send,
 {
     fn begin(&self) -> bool {
-        !self.claimed.swap(true, Ordering::AcqRel)
+        self.caller.as_ref().is_none_or(CallerState::is_waiting) && !self.claimed.swap(true, Ordering::AcqRel)
     }
 
     fn run(&mut self, tables: &EmbeddedTables, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
@@ -116,8 +119,8 @@ impl Writer {
     /// `write` makes all its checks before its first change: one that returns `Ok(Err(refusal))` has changed nothing.
     /// It may be called several times; only the last call counts.
     ///
-    /// If it does not begin in time, or its caller is cancelled before it begins, nothing is changed. Once it has
-    /// begun, this waits for its outcome.
+    /// If it does not begin in time, or its caller is cancelled or [waits no longer](CallerState) before it begins, nothing is
+    /// changed. Once it has begun, this waits for its outcome.
     pub async fn run<R, E, W>(&self, write: W) -> Result<Result<R, E>, StoreError>
     where
         R: Send + 'static,
@@ -128,7 +131,8 @@ impl Writer {
         let claimed = Arc::new(AtomicBool::new(false));
         // A caller that timed out has reported a failure: its write must not begin afterwards.
         let _given_up = ClaimedOnDrop(Arc::clone(&claimed));
-        let job = Box::new(CallerWrite { act: write, outcome: None, claimed: Arc::clone(&claimed), reply });
+        let caller = CallerState::of_this_call();
+        let job = Box::new(CallerWrite { act: write, outcome: None, claimed: Arc::clone(&claimed), caller, reply });
         let written = async {
             self.jobs.send(job).await.map_err(|_| closed())?;
             answer.await.unwrap_or_else(|_| Err(not_committed()))

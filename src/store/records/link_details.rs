@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::Time;
 use super::destinations::{self, CHECKSUM_BYTES};
 use super::links::{OptionsV1, active_of, webhooks_of};
-use crate::domain::link::{Destination, Link, LinkData, LinkOptions, ShortId, TargetUrl};
+use crate::domain::link::{Destination, Link, LinkData, LinkName, LinkOptions, ShortId, TargetUrl};
 
 /// A record is at most this long, with destination and details.
 pub const MAX_BYTES: usize = 1_024;
@@ -108,7 +108,16 @@ pub fn encode(link: &Link) -> Option<Vec<u8>> {
 
 /// The link of the record that `bytes` begin with, if that is whole, has details, and is of the link with this id.
 pub fn decode(id: ShortId, bytes: &[u8]) -> Option<Link> {
-    let destination = destinations::decode(bytes).filter(|destination| destination.id == id)?;
+    decode_if(|destination| destination.id == id, bytes)
+}
+
+/// The same for the link with this name.
+pub fn decode_named(name: &LinkName, bytes: &[u8]) -> Option<Link> {
+    decode_if(|destination| destination.name == *name, bytes)
+}
+
+fn decode_if(is_wanted: impl FnOnce(&Destination) -> bool, bytes: &[u8]) -> Option<Link> {
+    let destination = destinations::decode(bytes).filter(is_wanted)?;
     let head = bytes.get(destinations::length(bytes)?..)?;
     let (sum, rest) = head.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;

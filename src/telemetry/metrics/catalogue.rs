@@ -71,7 +71,7 @@ metrics! {
     REQUESTS_LIMITED: Counter "signpost_requests_limited_total" ["limit"]
         "Requests that a rate limit refused, by limit: of an IP address (redirect with previews, qr, unauthorized: too many 401s) or of an API key (key)."
     QUOTAS_REFUSED: Counter "signpost_quotas_refused_total" ["quota"]
-        "Requests and deliveries refused because a quota is used up: links and webhook_deliveries of the month, and live keys."
+        "Requests and deliveries refused because a quota is used up: links or webhook_deliveries of the month, or keys (live keys of a creator)."
 
     BULK_CREATIONS: Counter "signpost_bulk_creations_total" ["links"]
         "Requests to POST /shorten/bulk with a valid body, by how many links they have: up to 10, 50, 200 or 500."

@@ -253,6 +253,44 @@ async fn a_body_that_never_ends_holds_no_connection() {
 }
 
 #[apply(on_each_store)]
+async fn a_request_behind_a_body_that_came_late_has_its_own_time() {
+    let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s").start();
+    let mut raw = Raw::connect(server.address).await;
+    // It is answered before its body is there.
+    raw.send(b"POST /shorten HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+    raw.answer().await.unwrap().expect(401);
+    raw.send(b"0\r\n\r\n").await;
+    tokio::time::sleep(Duration::from_millis(1_300)).await;
+    raw.send(b"GET /usage HTTP/1.1\r\nHo").await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    raw.send(b"st: x\r\n\r\n").await;
+    raw.answer().await.unwrap().expect(401);
+}
+
+#[apply(on_each_store)]
+async fn an_empty_line_behind_a_request_is_no_request() {
+    let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "500ms").start();
+    let root = server.root();
+    let id = root.any_link().await;
+    let posted = format!("POST /shorten HTTP/1.1\r\nHost: x\r\nX-API-Key: {ROOT_KEY}\r\nContent-Length: 2\r\n\r\n{{}}");
+    for (request, status) in [(plain(&format!("GET /{id}"), ""), 302), (posted, 422), (plain("GET /usage", ""), 401)] {
+        // With the request, and behind its answer.
+        for (with, behind) in [("\r\n", ""), ("", "\r\n\r\n")] {
+            let mut raw = Raw::connect(server.address).await;
+            raw.send(format!("{request}{with}").as_bytes()).await;
+            raw.answer().await.unwrap().expect(status);
+            raw.send(behind.as_bytes()).await;
+            tokio::time::sleep(Duration::from_millis(1_200)).await;
+            raw.send(request.as_bytes()).await;
+            raw.answer().await.unwrap().expect(status);
+            // Nothing was answered in between, and nothing is at the end.
+            raw.stream.shutdown().await.unwrap();
+            assert!(raw.answer().await.is_none(), "{request} {with:?}");
+        }
+    }
+}
+
+#[apply(on_each_store)]
 async fn a_client_that_reads_nothing_for_longer_than_the_time_for_a_head_gets_all_of_its_answers() {
     let server = Server::builder().set("SIGNPOST_HTTP__REQUEST_TIMEOUT", "1s").start();
     let mut stream = connect_with_a_small_buffer(&server).await;

@@ -9,7 +9,6 @@ use signpost::cache::links::{LinkCache, LinkCacheSettings};
 use signpost::cache::worker_cache::WorkerCache;
 use signpost::domain::blocked_hosts::BlockedHosts;
 use signpost::domain::calendar::Timestamp;
-use signpost::domain::key::KeyId;
 use signpost::domain::link::{Destination, Link, LinkName, Revision, ShortId};
 use signpost::domain::quota::MonthlyLimit;
 use signpost::store::{
@@ -59,10 +58,6 @@ impl LinkStore for OneLink {
 
     async fn create_links(&self, new: NewLinks, _: MonthlyLimit) -> Result<MadeLinks, StoreError> {
         Ok(MadeLinks::refused(new.links.len(), 0, 0))
-    }
-
-    async fn keep_name_for(&self, _: LinkName, _: KeyId) -> Result<Option<KeyId>, StoreError> {
-        Ok(None)
     }
 
     async fn link_by_id(&self, _: ShortId) -> Result<Option<Link>, StoreError> {

@@ -40,7 +40,7 @@ use self::hits::{
     apply, apply_hits, apply_hits_again, apply_hits_behind_rows_of_0_1_0, apply_many_labels, hits,
     read_series_and_breakdowns,
 };
-use self::link_batches::{create_links, create_links_with_slugs};
+use self::link_batches::{create_link_with_kept_name, create_links, create_links_with_slugs};
 use self::links::{
     create_link_with_own_id, create_link_with_slug, create_link_with_slug_past_the_quota, delete_link, update_link,
     update_link_that_another_follows,
@@ -81,6 +81,7 @@ under_every_fault! {
     a_link_with_a_name_past_the_quota_leaves_the_name_free: create_link_with_slug_past_the_quota;
     links_made_together_are_made_in_order_and_counted: create_links;
     links_made_together_get_their_names_or_are_not_made: create_links_with_slugs;
+    a_kept_name_goes_to_a_link_or_stays_kept: create_link_with_kept_name;
     a_link_of_a_repeated_request_is_made_and_counted_once: create_link_once;
     a_link_with_a_name_of_a_repeated_request_is_made_and_counted_once: create_link_with_slug_once;
     links_of_a_repeated_request_are_made_and_counted_once: create_some_links_once;

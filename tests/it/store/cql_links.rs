@@ -13,7 +13,9 @@ use signpost::store::cql::session::ScyllaSettings;
 use signpost::store::cql::transfer::ScyllaTransfer;
 use signpost::store::records::export::RecordV1;
 use signpost::store::transfer::{ExportSource, Record, Section, Sink};
-use signpost::store::{CountStore, CreateLinkError, Lifecycle, LinkChange, LinkStore, StoreError, UpdateLinkError};
+use signpost::store::{
+    CountStore, CreateLinkError, Lifecycle, LinkChange, LinkStore, NewLinks, StoreError, UpdateLinkError,
+};
 use uuid::Uuid;
 
 use super::samples::{
@@ -237,8 +239,9 @@ async fn a_name_is_kept_even_if_its_deletion_was_interrupted() {
     }
     store.create_link(link_named(21, key_id(1), "summer"), None).await.unwrap();
     assert_eq!(store.link(name("summer")).await.unwrap().unwrap().revision, Revision(2));
-    assert!(store.keep_name_for(name("winter"), key_id(2)).await.unwrap().is_some());
-    store.create_link(link_named(22, key_id(2), "winter"), None).await.unwrap();
+    let taking =
+        NewLinks { links: vec![link_named(22, key_id(2), "winter")], takes_kept_names: true, ..NewLinks::default() };
+    store.create_links(taking, None).await.unwrap().links.pop().unwrap().unwrap();
     store.close().await;
 }
 

@@ -53,7 +53,7 @@ pub static CREATE_ALL: Endpoint = Endpoint {
         description: "\
 Creates up to 500 links, each as `POST /shorten` does, and answers with the outcome of each, in the order of the request. A link is
 created or refused by itself: one that is refused does not affect the others. Its `problem` is what `POST /shorten` would
-answer, with pointers into its own object. The created links are on disk before the request is answered.
+answer, with pointers into its own object. The created links are stored durably before the request is answered.
 
 The monthly quota is taken in order: once it refuses a link, no link behind it is created. Of two links with the same `slug`,
 the first gets it. The requests count in `bulk_per_minute`, and their links not in `shorten_per_minute`. An answer of 503

@@ -157,7 +157,7 @@ impl<'a> Operation<'a> {
         // A shell may take `?` for a pattern.
         command += &if query.is_empty() { format!(" {url}") } else { format!(" '{url}?{}'", query.join("&")) };
         if self.described["security"].is_array() {
-            command += " \\\n  -H \"X-API-Key: $SIGNPOST_KEY\"";
+            command += " \\\n  -H \"X-API-Key: $SIGNPOST_API_KEY\"";
         }
         if let Some((media_type, content)) = body {
             let example = examples(content).first().map(|(_, value)| value.to_string().replace('\'', "'\\''"));

@@ -128,6 +128,17 @@ impl RecordFile {
         }
     }
 
+    /// The link of the record at this position, if it has this name. Waits for the disk.
+    pub fn link(&self, name: &LinkName, position: u64) -> Option<Link> {
+        let file = self.file.as_ref()?;
+        let mut bytes = [0; link_details::MAX_BYTES];
+        // Of most links the first read is all, and often one page that a look-up in memory has had read.
+        [FIRST_READ, link_details::MAX_BYTES].into_iter().find_map(|count| {
+            let read = file.read_at(&mut bytes[..count], position).unwrap_or_default();
+            link_details::decode_named(name, &bytes[..read])
+        })
+    }
+
     /// The links of the records at these positions, where that is the one with this id. Waits for the disk.
     pub fn links(&self, wanted: &[(ShortId, Option<u64>)]) -> Vec<Option<Link>> {
         let mut links = vec![None; wanted.len()];
@@ -200,11 +211,14 @@ mod tests {
         assert_eq!(second, end);
         // Just written, so in memory.
         let is_read = reads_without_waiting(directory.path());
+        assert_eq!([first, second].map(|at| records.link(&name, at)), [Some(link.clone()), Some(link.clone())]);
+        assert_eq!(records.link(&name, first + 1), None);
         let positions = [first, second, first + 1];
         assert_eq!(positions.map(|at| records.destination(&name, at).is_some()), [is_read, is_read, false]);
         let listed = records.links(&positions.map(|at| (link.id, Some(at))));
         assert_eq!(listed, [Some(link.clone()), Some(link.clone()), None]);
         assert_eq!(records.destination(&LinkName::parse("abcdefh").unwrap(), first), None, "of another link");
+        assert_eq!(records.link(&LinkName::parse("abcdefh").unwrap(), first), None, "of another link");
         let far = u64::from(u32::MAX);
         assert!(records.destination(&name, far).is_none() && links_at(&records, link.id, far) == [None]);
 
@@ -231,6 +245,7 @@ mod tests {
             for (link, at) in &written {
                 assert_eq!(records.destination(&link.name(), *at), is_read.then(|| Destination::from(*link)));
                 assert_eq!(links_at(&records, link.id, *at), [Some((*link).clone())]);
+                assert_eq!(records.link(&link.name(), *at).as_ref(), Some(*link));
             }
         }
     }

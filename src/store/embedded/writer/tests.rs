@@ -4,6 +4,7 @@ use fjall::Readable;
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::caller::CallerGuard;
 
 type WriteOutcome = Result<Result<(), Infallible>, StoreError>;
 
@@ -99,6 +100,34 @@ async fn a_write_that_times_out_changes_nothing_and_one_that_has_begun_is_waited
     assert!(writer.run(put("third")).await.is_ok());
     let there = |key: &str| tables.snapshot().contains_key(&tables.engine.keyspaces.meta, key).unwrap();
     assert!(there("first") && !there("second") && there("third"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_write_does_not_begin_once_its_request_was_answered() {
+    let (_directory, tables, writer) = open();
+    let ((waits, waiting), (gone, left)) = (CallerGuard::new(), CallerGuard::new());
+    in_one_group(&writer, async {
+        // Within another call the outer one counts.
+        let within =
+            || left.writes_while_waiting(async { waiting.writes_while_waiting(writer.run(put("within"))).await });
+        let (mut late, mut within) = (Box::pin(left.writes_while_waiting(writer.run(put("late")))), Box::pin(within()));
+        let mut in_time = Box::pin(waiting.writes_while_waiting(writer.run(put("in time"))));
+        assert!(futures_util::poll!(&mut late).is_pending());
+        assert!(futures_util::poll!(&mut within).is_pending());
+        assert!(futures_util::poll!(&mut in_time).is_pending());
+        drop(gone);
+        let refused = futures_util::future::join(late, within);
+        let ((late, within), in_time) = futures_util::future::join(refused, in_time).await;
+        assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
+        assert!(matches!(within, Err(StoreError::Unavailable(_))), "{within:?}");
+        assert!(in_time.is_ok(), "{in_time:?}");
+    })
+    .await;
+    drop(waits);
+    // Others do not depend on it.
+    assert!(writer.run(put("other")).await.is_ok());
+    let there = |key: &str| tables.snapshot().contains_key(&tables.engine.keyspaces.meta, key).unwrap();
+    assert!(there("in time") && there("other") && !there("late") && !there("within"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -23,7 +23,7 @@ fn all_faults_are_told_at_once_each_with_its_parameter() {
     let all_bad = QrParameters { format: Some("gif"), scale: Some("0"), dark: Some(""), light: Some("white") };
     assert_eq!(faults(all_bad), ["format", "scale", "dark", "light"]);
     let bad_scale_and_same_colours = QrParameters { scale: Some("21"), dark: Some("fff"), ..QrParameters::default() };
-    assert_eq!(faults(bad_scale_and_same_colours), ["scale", "light"]);
+    assert_eq!(faults(bad_scale_and_same_colours), ["scale", "dark"]);
 }
 
 #[test]
@@ -44,6 +44,12 @@ fn colours_that_no_scanner_tells_apart_are_refused() {
     }
     let detail = QrOptionError::Contrast.to_string();
     assert!(detail.contains("`dark`"), "{detail}");
+    let parse = |dark, light| QrOptions::parse(&QrParameters { dark: Some(dark), light, ..QrParameters::default() });
+    // The parameter that was sent.
+    for (light, parameter) in [(Some("fff"), "light"), (None, "dark")] {
+        let faults = parse("fff", light).unwrap_err();
+        assert_eq!(faults.iter().map(|fault| fault.parameter()).collect::<Vec<_>>(), [parameter]);
+    }
 }
 
 #[test]

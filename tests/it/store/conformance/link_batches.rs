@@ -8,7 +8,7 @@ use super::{Ground, reopened};
 use crate::store::samples::{deleted, key_id, link, link_named, longest_link, name, noon, short_id};
 
 fn together(links: Vec<Link>) -> NewLinks {
-    NewLinks { links, spare_ids: Vec::new() }
+    NewLinks { links, ..NewLinks::default() }
 }
 
 /// The outcome of each link: its id, or a word.
@@ -107,7 +107,8 @@ pub async fn a_link_made_together_with_others_gets_a_spare_id_in_the_place_of_a_
     let links = vec![link(0, key_id(1)), link(1, key_id(1)), link_named(2, key_id(1), "named"), link(0, key_id(1))];
     let spare = |ids: &[u32]| ids.iter().map(|n| short_id(*n)).collect::<Vec<_>>();
     let spare_ids = vec![spare(&[30]), spare(&[10, 11]), spare(&[12, 13]), spare(&[14])];
-    let made = store.create_links(NewLinks { links: links.clone(), spare_ids }, None).await.unwrap();
+    let made =
+        store.create_links(NewLinks { links: links.clone(), spare_ids, ..NewLinks::default() }, None).await.unwrap();
     let ids: Vec<ShortId> = told(&made).into_iter().map(Result::unwrap).collect();
     assert_eq!(ids[1..3], [11, 12].map(short_id));
     // Of two links with one id, either has it.

@@ -237,7 +237,7 @@ pub async fn a_name_that_is_made_again_hides_no_slug_behind_it(ground: &impl Gro
 pub async fn links_made_together_and_refused_ones_are_listed_or_not(ground: &impl Ground) {
     let store = ground.open().await;
     let links: Vec<Link> = (0..50).map(|n| tagged(link(n, key_id(1)), &["bulk"])).collect();
-    let made = store.create_links(NewLinks { links: links.clone(), spare_ids: Vec::new() }, Some(30)).await.unwrap();
+    let made = store.create_links(NewLinks { links: links.clone(), ..NewLinks::default() }, Some(30)).await.unwrap();
     assert_eq!(made.links.iter().filter(|link| link.is_ok()).count(), 30);
     store.create_link(link(100, key_id(1)), Some(30)).await.unwrap_err();
     // Another key's link has the id, and another one the name.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use signpost::domain::link::{Link, LinkName, Revision};
-use signpost::store::{CreateLinkError, Store};
+use signpost::domain::link::{Link, LinkName, Revision, ShortId};
+use signpost::store::{CreateLinkError, NewLinks, Store};
 
 use super::{Ground, reopened};
 use crate::store::samples::{deleted, key_id, link, link_named, name, noon, short_id};
@@ -146,28 +146,48 @@ pub async fn no_id_is_used_again(ground: &impl Ground) {
             // The id of a link that had another name is kept for nobody.
             assert_taken(&store, link_named(3, owner, short_id(2).as_str())).await;
         }
-        assert!(store.keep_name_for(short_id(2).into(), key_id(1)).await.unwrap().is_none());
+        let unused = link_named(3, key_id(1), short_id(2).as_str());
+        assert!(matches!(create_with_kept_name(&store, unused, None).await, Err(CreateLinkError::NameTaken)));
         store = reopened(ground, store).await;
     }
 }
 
-pub async fn a_kept_name_may_be_given_to_another_key(ground: &impl Ground) {
+/// Creates a link that may have a name that is kept for another key.
+async fn create_with_kept_name(
+    store: &Arc<dyn Store>,
+    link: Link,
+    limit: Option<u64>,
+) -> Result<ShortId, CreateLinkError> {
+    let new = NewLinks { links: vec![link], takes_kept_names: true, ..NewLinks::default() };
+    store.create_links(new, limit).await.unwrap().links.pop().unwrap()
+}
+
+pub async fn a_creation_may_get_a_name_that_is_kept_for_another_key(ground: &impl Ground) {
     let store = ground.open().await;
     let names = [LinkName::from(short_id(1)), name("summer")];
-    for kept in names {
-        assert!(store.keep_name_for(kept, key_id(2)).await.unwrap().is_none(), "never used");
-    }
     create(&store, &link(1, key_id(1))).await;
     create(&store, &link_named(2, key_id(1), "summer")).await;
     for (n, kept) in (10..).zip(names) {
-        assert!(store.keep_name_for(kept, key_id(2)).await.unwrap().is_none(), "a link has it");
+        let taking = || link_named(n, key_id(2), kept.as_str());
+        let refused = create_with_kept_name(&store, taking(), None).await;
+        assert!(matches!(refused, Err(CreateLinkError::NameTaken)), "a link has it: {refused:?}");
         delete(&store, kept).await;
-        assert!(store.keep_name_for(kept, key_id(2)).await.unwrap().is_some());
-        assert_taken(&store, link_named(9, key_id(1), kept.as_str())).await;
-        create(&store, &link_named(n, key_id(2), kept.as_str())).await;
+        assert_taken(&store, taking()).await;
+        // A creation that is refused leaves it to its keeper.
+        let refused = create_with_kept_name(&store, taking(), Some(0)).await;
+        assert!(matches!(refused, Err(CreateLinkError::QuotaExceeded { .. })), "{refused:?}");
+        assert_taken(&store, link_named(9, key_id(3), kept.as_str())).await;
+        create(&store, &link_named(n + 10, key_id(1), kept.as_str())).await;
+        delete(&store, kept).await;
+
+        create_with_kept_name(&store, taking(), Some(10)).await.unwrap();
         let made = store.link(kept).await.unwrap().unwrap();
-        assert_eq!((made.owner, made.revision), (key_id(2), Revision(2)));
-        assert!(store.keep_name_for(kept, key_id(1)).await.unwrap().is_none());
+        assert_eq!((made.owner, made.revision), (key_id(2), Revision(3)));
+        // It is kept for the key whose link had it last.
+        delete(&store, kept).await;
+        assert_taken(&store, link_named(9, key_id(1), kept.as_str())).await;
+        create(&store, &link_named(n + 20, key_id(2), kept.as_str())).await;
+        delete(&store, kept).await;
     }
 }
 

@@ -70,7 +70,7 @@ macro_rules! every_promise {
             link_names::ids_and_slugs_are_one_name_space
             link_names::the_name_of_a_deleted_link_is_kept_for_its_key
             link_names::no_id_is_used_again
-            link_names::a_kept_name_may_be_given_to_another_key
+            link_names::a_creation_may_get_a_name_that_is_kept_for_another_key
             link_names::of_creations_of_a_kept_name_at_once_one_wins
             link_names::a_creation_refused_by_the_quota_takes_no_name
             link_batches::links_made_together_are_read_back_as_they_were_created
@@ -148,6 +148,7 @@ macro_rules! every_promise {
             once::of_many_attempts_at_once_one_is_done
             once::a_key_is_made_once_and_the_answer_is_kept
             once::answers_are_removed_when_they_are_old
+            once::a_request_that_was_answered_is_answered_however_many_ask
             replays::a_replay_after_a_third_failure_is_due_at_once_and_has_all_attempts_anew
             replays::outcomes_and_claims_of_an_earlier_round_change_nothing
             replays::what_the_quota_has_refused_counts_for_the_first_time

@@ -28,7 +28,7 @@ pub fn links(ticket: &OnceTicket, owner: u32, slugs: &[Option<&str>]) -> NewLink
         let link = slug.map_or_else(|| link(1, key_id(owner)), |slug| link_named(1, key_id(owner), slug));
         Link { id, created_at: ticket.seed.begun_at, updated_at: ticket.seed.begun_at, ..link }
     });
-    NewLinks { links: links.collect(), spare_ids: Vec::new() }
+    NewLinks { links: links.collect(), ..NewLinks::default() }
 }
 
 /// The ids of all links, or `-`.
@@ -169,4 +169,25 @@ pub async fn answers_are_removed_when_they_are_old(ground: &impl Ground) {
     let late = Timestamp(hour(39).0 + ANSWERS_KEPT_MILLIS - 1);
     let kept = store.look_up_once(asked(39, late)).await.unwrap();
     assert!(matches!(kept, Some(OnceState::Answered(_))), "{kept:?}");
+}
+
+pub async fn a_request_that_was_answered_is_answered_however_many_ask(ground: &impl Ground) {
+    let store = ground.open().await;
+    let ticket = begun(&*store, request(1, "k", "body")).await;
+    let new = links(&ticket, 1, &[None]);
+    made(&*store, ticket, new, None).await;
+    for _ in 0..20 {
+        let asked = (0..40).map(|n| {
+            let body = if n % 2 == 0 { "another" } else { "body" };
+            let store = &store;
+            async move { (body, store.begin_once(request(1, "k", body)).await.unwrap()) }
+        });
+        for (body, state) in join_all(asked).await {
+            match state {
+                OnceState::Answered(_) => assert_eq!(body, "body"),
+                OnceState::OtherRequest => assert_eq!(body, "another"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use signpost::domain::link::{Link, ShortId};
+use signpost::domain::link::{Link, Revision, ShortId};
 use signpost::store::{CreateLinkError, MadeLinks, NewLinks, StoreError};
 
 use super::run::Run;
-use crate::store::samples::{key_id, link, link_named, name, noon, short_id};
+use crate::store::samples::{deleted, key_id, link, link_named, name, noon, short_id};
 use crate::support::{SOON, eventually};
 
 fn together(links: Vec<Link>) -> NewLinks {
-    NewLinks { links, spare_ids: Vec::new() }
+    NewLinks { links, ..NewLinks::default() }
 }
 
 /// Three links, of which the quota allows two. As the service does, a client that is told that it failed asks again, which
@@ -100,4 +100,34 @@ pub async fn create_links_with_slugs(run: &Run) {
     })
     .await;
     assert!(found.iter().all(|link| link.owner == owner), "{}", run.name());
+}
+
+/// A name that is kept for another key: the creation gets it, or it stays kept for that key.
+pub async fn create_link_with_kept_name(run: &Run) {
+    let (keeper, taker) = (key_id(run.n), key_id(1_000_000 + run.n));
+    let slug = format!("slug-{}", run.n);
+    let before = link_named(run.n, keeper, &slug);
+    run.clean.create_link(before.clone(), None).await.unwrap();
+    run.clean.delete_link(deleted(&before)).await.unwrap();
+    let taking = NewLinks { takes_kept_names: true, ..together(vec![link_named(run.n + 10_000, taker, &slug)]) };
+    let made = run.answered(run.disturbed(run.store.create_links(taking, None)).await);
+    let is_made = made.is_some_and(|made| made.links[0].is_ok());
+    let mut tries = 2..;
+    let found = eventually(&format!("a link has the name: {}", run.name()), SOON, async || {
+        let n = tries.next().unwrap();
+        // Time goes on faster than here: a creation that was never heard of again is given up then.
+        let created_at = noon().plus(Duration::from_secs(40) * n);
+        for owner in [key_id(2_000_000 + run.n), keeper] {
+            let next = Link { created_at, updated_at: created_at, ..link_named(run.n + 10_000 * n, owner, &slug) };
+            match run.clean.create_link(next, None).await {
+                Ok(_) => assert!(owner == keeper && !is_made, "{owner}: {}", run.name()),
+                Err(CreateLinkError::NameTaken | CreateLinkError::Store(StoreError::Unavailable(_))) => {}
+                Err(error) => panic!("{error}: {}", run.name()),
+            }
+        }
+        run.clean.link(name(&slug)).await.unwrap()
+    })
+    .await;
+    assert_eq!(found.revision, Revision(2), "{}", run.name());
+    assert!(found.owner == taker || found.owner == keeper && !is_made, "{}", run.name());
 }
