@@ -28,7 +28,9 @@ const QUEUE: usize = 1024;
 /// When an idle thread returns its free memory to the system.
 const RELEASES_AFTER: Duration = Duration::from_secs(2);
 
-type ReadJob = Box<dyn FnOnce() + Send>;
+/// It may call what it is given once its work is done, before it tells its caller: then the thread is among the idle ones when the
+/// caller asks for the next read, and goes on with that without being woken.
+type ReadJob = Box<dyn FnOnce(&mut dyn FnMut()) + Send>;
 
 /// The threads. Look-ups of links have their own, so that redirects do not wait for slow reads.
 pub struct Readers {
@@ -55,6 +57,14 @@ struct ReadQueue {
     /// uses the memory of few threads.
     idle: Vec<Thread>,
     is_closed: bool,
+}
+
+impl ReadQueue {
+    /// Takes this thread from the idle ones, if it is there.
+    fn remove_idle(&mut self) {
+        let this = current().id();
+        self.idle.retain(|thread| thread.id() != this);
+    }
 }
 
 impl Readers {
@@ -128,20 +138,26 @@ impl ThreadPool {
     ) -> Result<R, StoreError> {
         let place = Arc::clone(&self.0.admission).acquire_owned().await.map_err(|_| closed())?;
         let (sender, answer) = oneshot::channel();
-        self.begin(move || {
+        self.push(Box::new(move |is_done| {
             let _place = place;
             if !sender.is_closed() {
-                drop(sender.send(read()));
+                let answer = read();
+                is_done();
+                drop(sender.send(answer));
             }
-        });
+        }));
         answer.await.unwrap_or_else(|_| Err(StoreError::Unavailable("a read was aborted".into())))
     }
 
     /// Queues a job for the next idle thread. It is dropped if the store is closed.
     pub fn begin(&self, job: impl FnOnce() + Send + 'static) {
+        self.push(Box::new(|_| job()));
+    }
+
+    fn push(&self, job: ReadJob) {
         let mut queue = lock(&self.0.queue);
         if !queue.is_closed {
-            queue.jobs.push_back(Box::new(job));
+            queue.jobs.push_back(job);
             let thread = queue.idle.pop();
             drop(queue);
             thread.iter().for_each(Thread::unpark);
@@ -149,25 +165,37 @@ impl ThreadPool {
     }
 
     fn work(&self) {
-        while let Some(job) = self.next() {
+        let mut is_listed = false;
+        while let Some(job) = self.next(std::mem::take(&mut is_listed)) {
+            let mut is_done = || {
+                if !std::mem::replace(&mut is_listed, true) {
+                    lock(&self.0.queue).idle.push(current());
+                }
+            };
             // The panic is logged where it happens; the caller gets an error.
-            drop(catch_unwind(AssertUnwindSafe(job)));
+            drop(catch_unwind(AssertUnwindSafe(|| job(&mut is_done))));
         }
     }
 
-    /// Waits for a job; `None` when the store is closed and all jobs are done.
-    fn next(&self) -> Option<ReadJob> {
+    /// Waits for a job; `None` when the store is closed and all jobs are done. `is_listed`: this thread was put among the idle ones.
+    fn next(&self, mut is_listed: bool) -> Option<ReadJob> {
         let mut may_release = true;
         let mut idle_since = None;
         let mut queue = lock(&self.0.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
+                if is_listed {
+                    queue.remove_idle();
+                }
                 return Some(job);
             }
             if queue.is_closed {
                 return None;
             }
-            queue.idle.push(current());
+            // If it was taken from the list meanwhile, it is about to be woken.
+            if !std::mem::take(&mut is_listed) {
+                queue.idle.push(current());
+            }
             drop(queue);
             let idle_for = idle_since.get_or_insert_with(Instant::now).elapsed();
             if may_release {
@@ -177,7 +205,7 @@ impl ThreadPool {
             }
             queue = lock(&self.0.queue);
             // It is still there if it woke up without a job.
-            queue.idle.retain(|thread| thread.id() != current().id());
+            queue.remove_idle();
             // A thread that has just finished a job may have taken the one that this thread was woken for.
             let is_idle = may_release && idle_since.is_some_and(|since| since.elapsed() >= RELEASES_AFTER);
             if is_idle && queue.jobs.is_empty() {
