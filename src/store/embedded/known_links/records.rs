@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -147,7 +148,14 @@ impl RecordFile {
             wanted.iter().zip(0..).filter_map(|((_, position), place)| Some(((*position)?, place))).collect();
         positions.sort_unstable();
         let mut bytes = Vec::new();
-        for near in positions.chunk_by(|(before, _), (position, _)| position - before <= NEAR) {
+        let is_near = |(before, _): &(u64, usize), (position, _): &(u64, usize)| position - before <= NEAR;
+        for near in positions.chunk_by(is_near) {
+            let ([(first, _), ..], [.., (last, _)]) = (near, near) else { continue };
+            // Without read-ahead, the kernel would read the pages that it does not have one after another. If this fails, it does.
+            let length = NonZeroU64::new((last - first).saturating_add(link_details::MAX_BYTES as u64));
+            let _ = rustix::fs::fadvise(file, *first, length, Advice::WillNeed);
+        }
+        for near in positions.chunk_by(is_near) {
             let ([(first, _), ..], [.., (last, _)]) = (near, near) else { continue };
             let offset = |position: &u64| usize::try_from(position - first).unwrap_or(usize::MAX);
             bytes.resize(offset(last).saturating_add(link_details::MAX_BYTES), 0);
