@@ -161,14 +161,19 @@ impl JournalReader {
     /// raised to their end.
     pub fn rewind(&mut self, to: Position) {
         self.cursor = self.cursor.min(to.max(self.released));
-        if let Some(OpenSegment { reading: Reading::Old { before, .. }, .. }) = self.open.take() {
-            self.recovery = before;
-        }
+        self.forget_open();
         for segment in &mut self.segments {
             segment.last_record = None;
         }
         self.at = 0;
         self.report_progress();
+    }
+
+    /// Forgets what was read of the open segment, which is read again from its beginning.
+    fn forget_open(&mut self) {
+        if let Some(OpenSegment { reading: Reading::Old { before, .. }, .. }) = self.open.take() {
+            self.recovery = before;
+        }
     }
 
     /// The end of the segments that earlier processes left to be read; `None` if there are none.
@@ -208,13 +213,12 @@ impl JournalReader {
         };
         let next = match &mut open.reading {
             Reading::Live { log, .. } => log.next(&mut handle),
-            Reading::Old { scan, before } => match scan.next(&mut self.recovery, &mut handle) {
+            Reading::Old { scan, .. } => match scan.next(&mut self.recovery, &mut handle) {
                 Ok(Some(())) => LogStep::Record(()),
                 Ok(None) => LogStep::End,
                 // Nothing is wrong with the file. It is read again from its beginning; the cursor skips what was read.
                 Err(error) if is_short_of_resources(&error) => {
-                    self.recovery = *before;
-                    self.open = None;
+                    self.forget_open();
                     self.not_opened = Some(error);
                     return ReadStep::CaughtUp;
                 }

@@ -85,7 +85,7 @@ impl Framing {
         let mut has_begun = false;
         loop {
             if self.is_at_head() {
-                // They are no part of a request that is begun.
+                // A server ignores empty lines in front of a request.
                 input.advance(input.len() - without_empty_lines(input).len());
             }
             if input.is_empty() {

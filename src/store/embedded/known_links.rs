@@ -138,14 +138,17 @@ impl KnownLinks {
 
     /// What a redirect needs of a link, if it is in memory.
     pub fn get(&self, name: &LinkName) -> Option<Destination> {
-        let position = self.names.position(name).filter(|position| *position > LOOK_UP)?;
-        self.records.destination(name, position)
+        self.records.destination(name, self.record_of(name)?)
     }
 
     /// The link with this name, if it has a record. Waits for the disk.
     pub fn link(&self, name: &LinkName) -> Option<Link> {
-        let position = self.names.position(name).filter(|position| *position > LOOK_UP)?;
-        self.records.link(name, position)
+        self.records.link(name, self.record_of(name)?)
+    }
+
+    /// The position of the record of a link, if it has one.
+    fn record_of(&self, name: &LinkName) -> Option<u64> {
+        self.names.position(name).filter(|position| *position > LOOK_UP)
     }
 
     /// The links with these ids, where they have a record. Waits for the disk.
